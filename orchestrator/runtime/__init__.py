@@ -1,1 +1,1 @@
-"""Effects in the database: migrations, installation, capture, refresh, collection, checking."""
+"""Change the database: migrations, installation, capture, refresh, log collection, checks."""

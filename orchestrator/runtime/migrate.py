@@ -24,7 +24,7 @@ from orchestrator.sqltext import checksum
 OLDEST_SERVER = 15
 
 _LOCK = 5_135_427_188_730_551_917
-"""The advisory lock of whoever changes the catalog; any number that others do not use."""
+"""The advisory lock of sessions that change the catalog; an arbitrary number that others do not use."""
 
 _FILE_NAME = re.compile(r"(\d{4})_\w+\.sql")
 
@@ -37,7 +37,7 @@ _APPLIED = """
 
 @dataclass(frozen=True)
 class Migration:
-    """One file of `migrations/`."""
+    """A file of `migrations/`."""
 
     number: int
     name: str
@@ -46,7 +46,7 @@ class Migration:
 
 @dataclass(frozen=True)
 class Shipped:
-    """What this program brings: numbered migrations, what declares functions, and what replaces them by C forms."""
+    """The files of this program: numbered migrations, declarations of functions, and their forms in C."""
 
     migrations: tuple[Migration, ...]
     declarations: str
@@ -55,7 +55,7 @@ class Shipped:
 
 @dataclass(frozen=True)
 class _Catalog:
-    """What a database has: migrations, the checksum of its declarations, and the extension's version."""
+    """The state of a database: applied migrations, the checksum of its declarations, the extension's version."""
 
     applied: tuple[tuple[int, str, str], ...] = ()
     declarations: str | None = None
@@ -80,9 +80,10 @@ def shipped(migrations: Path | None = None, functions: Path | None = None) -> Sh
 
 
 def migrate(connection: Connection[Any], wanted: Shipped | None = None) -> list[str]:
-    """Apply what the database lacks, all in one transaction, and name the migrations applied.
+    """Apply everything that the database lacks in one transaction. Return the names of the applied
+    migrations.
 
-    Takes an idle connection in autocommit mode. Writes nothing when nothing is missing.
+    The connection must be idle and in autocommit mode. Write nothing if nothing is missing.
     """
     version = connection.info.server_version
     if version < OLDEST_SERVER * 10_000:
@@ -101,7 +102,7 @@ def migrate(connection: Connection[Any], wanted: Shipped | None = None) -> list[
         return []
     with connection.transaction():
         _prepare(connection)
-        # The wait for the lock may have been for another program that did it all.
+        # Another program may have applied everything while this one waited for the lock.
         catalog = _read(connection) if _has_catalog(connection) else _Catalog()
         if _is_current(catalog, wanted):
             return []
@@ -126,13 +127,15 @@ def migrate(connection: Connection[Any], wanted: Shipped | None = None) -> list[
             ) from error
         row = connection.execute("SELECT to_regproc('idivm.create_pending') IS NOT NULL").fetchone()
         if row is not None and row[0]:
-            # The functions of each log come from a text that may have changed.
+            # A text that may have changed generates the functions of each log.
             connection.execute("SELECT idivm.create_pending(id) FROM idivm.sources")
     return [migration.name for migration in missing]
 
 
 def take_module(connection: Connection[Any]) -> None:
-    """Install the C forms if the server has them, this role may, and the setting allows it; else the SQL forms."""
+    """Install the C forms if the server has them, this role may, and the setting allows it. Else install the
+    SQL forms.
+    """
     with connection.transaction():
         _prepare(connection)
         row = connection.execute(_NEEDS_SQL_FORMS).fetchone()
@@ -186,7 +189,7 @@ def _is_current(catalog: _Catalog, wanted: Shipped) -> bool:
 
 
 def _has_catalog(connection: Connection[Any]) -> bool:
-    """Whether the database has a catalog; refuses one from before there were declarations."""
+    """Return whether the database has a catalog. Refuse a catalog from before there were declarations."""
     row = connection.execute(
         "SELECT to_regclass('idivm.migrations') IS NOT NULL, to_regclass('idivm.declarations') IS NOT NULL"
     ).fetchone()
@@ -237,7 +240,7 @@ def _read(connection: Connection[Any]) -> _Catalog:
 
 
 def _missing(catalog: _Catalog, shipped: Sequence[Migration]) -> list[Migration]:
-    """What is to be applied, after a check that what was applied is what the program knows."""
+    """Return the migrations to apply. Check first that the applied migrations are known to the program."""
     for number, name, _ in catalog.applied[len(shipped) :]:
         raise MigrationError(
             f"The database has migration {name}, and this idivm knows none after {len(shipped)}: "
@@ -255,10 +258,10 @@ def _missing(catalog: _Catalog, shipped: Sequence[Migration]) -> list[Migration]
 
 
 def _prepare(connection: Connection[Any]) -> None:
-    """Waits for others that migrate; what is read afterwards is what they left."""
+    """Wait for other sessions that migrate, so that later queries read their result."""
     # A fixed snapshot would be older than the wait for the lock.
     connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-    # As in the script of an extension: nobody's objects stand in for PostgreSQL's own.
+    # As in the script of an extension: no user's object may replace an object of PostgreSQL.
     connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
     connection.execute("SET LOCAL client_min_messages = warning")
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])

@@ -1,4 +1,4 @@
-"""Tell programs and logs what idivm is doing: each stage of a creation, each command and each notice."""
+"""Report what idivm is doing to programs and logs: each stage of a creation, each command and each notice."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from weakref import WeakKeyDictionary
 from psycopg import Connection
 
 LOGGER = logging.getLogger("idivm")
-# Without a handler of the program's own, Python would print warnings, which `on_notice` reports already.
+# Without a handler, Python would print warnings, which `on_notice` reports already.
 LOGGER.addHandler(logging.NullHandler())
 
 STAGES = ("analyze", "capture", "compute", "index", "publish")
-"""The stages of a creation, in this order; `compute` takes longest as a rule."""
+"""The stages of a creation in order. `compute` usually takes longest."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def reach(
     view: str,
     stage: Literal["analyze", "capture", "compute", "index", "publish"],
 ) -> None:
-    """Log a stage, and report it to whoever listens."""
+    """Log a stage, and report it to the listener."""
     LOGGER.info("%s: %s", view, stage)
     if listener := _listeners.get(connection):
         listener(Progress(view, stage))

@@ -1,4 +1,4 @@
-"""Refreshing and checking: thin callers of the refresh loop that lives in the database."""
+"""Refresh and check views through the refresh loop that runs in the database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class RefreshReport:
-    """What a refresh did to one view, or why it could not."""
+    """The result of refreshing a view, or the reason why that failed."""
 
     view: str
     changed: int
@@ -38,7 +38,7 @@ class RefreshError(DatabaseError):
     exit_status = 1
 
     def __init__(self, reports: Sequence[RefreshReport]) -> None:
-        """Takes the reports on all views of the refresh."""
+        """Take the reports on all views of the refresh."""
         self.reports = list(reports)
         super().__init__(
             " ".join(f"Could not refresh {r.view}: {r.error}." for r in reports if r.error)
@@ -52,14 +52,14 @@ def refresh(
 ) -> list[RefreshReport]:
     """Refresh views in one snapshot, with the maintained views that they read.
 
-    Raise an error for those that fail, after the others are refreshed. `unplanned` says why some
-    of the views could not be planned again, which becomes part of their reason.
+    Raise an error for the views that fail, after the others are refreshed. `unplanned` gives the reasons why
+    some of the views could not be planned again, which are added to their errors.
     """
     reports = in_one_cut(
         connection, view_ids, lambda: refresh_here(connection, view_ids, unplanned or {})
     )
     if collect(connection, view_ids) and (late := catalog.over_log_limit(connection, view_ids)):
-        # Their logs are full, and this is what they asked for.
+        # Their logs exceed the limit, and their options ask for a refresh then.
         reports += in_one_cut(connection, late, lambda: refresh_here(connection, late))
         collect(connection, late)
     if any(report.error for report in reports):
@@ -72,7 +72,7 @@ def refresh_here(
     view_ids: Sequence[int],
     unplanned: Mapping[int, str] = MappingProxyType({}),
 ) -> list[RefreshReport]:
-    """Refresh views within the transaction that is open; the reports name those that fail."""
+    """Refresh views within the open transaction. The reports name the views that fail."""
     rows = connection.execute(
         "SELECT r.id, coalesce(shown.oid::regclass::text, v.name), coalesce(r.changed, 0), r.seconds, r.error"
         " FROM idivm.refresh_views(%s) WITH ORDINALITY AS r (id, changed, seconds, error, place)"
@@ -96,16 +96,16 @@ def refresh_here(
 
 
 def pin_tables(connection: Connection[Any], view_ids: Sequence[int]) -> None:
-    """Makes sure that the tables of views are as the open transaction's snapshot has them."""
+    """Make sure that the tables of views have the state of the open transaction's snapshot."""
     connection.execute(
         "SELECT idivm.pin_tables(id) FROM unnest(%s::integer[]) AS id", [list(view_ids)]
     )
 
 
 def collect(connection: Connection[Any], view_ids: Sequence[int]) -> bool:
-    """Frees the log segments of these views' sources that no view needs any more.
+    """Free the log segments of these views' sources that no view needs any more.
 
-    It says whether any was looked at: mostly they have just been freed, and are short.
+    Return whether any log was examined. Mostly, logs were freed recently and are short.
     """
     sources = connection.execute("SELECT idivm.collectable(%s)", [list(view_ids)]).fetchall()
     for (source,) in sources:
@@ -129,7 +129,7 @@ def one_snapshot(connection: Connection[Any]) -> Iterator[None]:
 def in_one_cut(
     connection: Connection[Any], view_ids: Sequence[int], action: Callable[[], Result]
 ) -> Result:
-    """Runs `action` in one REPEATABLE READ transaction, again when another refresh came between."""
+    """Run `action` in one REPEATABLE READ transaction. Repeat it if another refresh interferes."""
     if connection.info.transaction_status != TransactionStatus.IDLE:
         raise UsageError(
             "A refresh needs a transaction of its own; inside one, use SELECT idivm.refresh('name')."

@@ -1,8 +1,8 @@
-"""Keeping deferred views fresh: looks for changes, and refreshes within each view's bound.
+"""Keep deferred views fresh: look for changes, and refresh each view within its staleness bound.
 
-Changes are seen by the numbers that capture gives to statements: one short query over all logs, a
-few times within the smallest bound. Writers are not asked to notify: NOTIFY holds one lock of the
-whole server while a transaction commits, so that their commits would stand in line.
+Capture numbers statements, so one short query over all logs finds changes. It runs a few times within the
+smallest bound. Writers do not use NOTIFY, because a committing transaction with NOTIFY holds a lock of the
+whole server, so commits would wait for each other.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from orchestrator.runtime.unplanned import PlanReport
 Connect: TypeAlias = Callable[[], "Connection[Any]"]
 
 SIDE_BY_SIDE = 4
-"""So many groups of views are refreshed at once, each over a connection of its own."""
+"""How many groups of views are refreshed at once, each over its own connection."""
 
 LOOKS = 4
-"""So many looks for changes within a bound."""
+"""How many times to look for changes within a bound."""
 
 TIDY = 10.0
-"""Seconds between looks for what plain SQL did: partitions that came, views that were dropped."""
+"""Seconds between checks for changes by plain SQL: new partitions, dropped views."""
 
 LONGEST_PAUSE = 30.0
-"""The most seconds between two attempts at what fails."""
+"""The maximum seconds between two attempts after failures."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that `serve` did or met with."""
+    """An event of `serve`."""
 
     event: str
     """metrics, console, connected, standing by, planned, refreshed, failed, disconnected or stopped."""
@@ -51,29 +51,30 @@ class Event:
     changed: int | None = None
     seconds: float | None = None
     staleness: float | None = None
-    """How long the oldest of the changes may have waited to be seen in the view."""
+    """How long the oldest change may have waited until the view showed it."""
     message: str | None = None
 
 
 @dataclass
 class Progress:
-    """What is known of the freshness of one view."""
+    """The known freshness of a view."""
 
     since: float | None = None
-    """When it may have become stale; None while it is fresh."""
+    """The time since when it may be stale; None while it is fresh."""
     seen: dict[int, int] = field(default_factory=dict)
-    """The numbers of the tables below at the last look."""
+    """The numbers of the last statements on the tables below, at the last look."""
     writers: frozenset[str] = frozenset()
-    """The transactions that were writing the logs of these tables then."""
+    """The transactions that were writing the logs of these tables at the last look."""
     unsettled: bool = False
-    """Whether a writer may have had its number and not yet been among the writers."""
+    """Whether a writer may have had its statement number before it appeared among the writers."""
     took: float = 0.0
     failures: int = 0
     not_before: float = 0.0
 
 
 def groups(views: Iterable[Served]) -> list[list[Served]]:
-    """Views that share a view below are refreshed together, others side by side.
+    """Return views in groups. Views that share a view below are in one group; groups are refreshed in
+    parallel.
 
     >>> def served(id, *below):
     ...     return Served(id, f"v{id}", 1.0, False, frozenset(), frozenset(below))
@@ -91,7 +92,7 @@ def groups(views: Iterable[Served]) -> list[list[Served]]:
 
 
 def refresh_at(view: Served, progress: Progress) -> float | None:
-    """When to begin the refresh of a view: late enough to batch, in time for its bound.
+    """Return when to begin the refresh of a view: late enough to batch changes, early enough for its bound.
 
     >>> view = Served(1, "v", 1.0, False, frozenset(), frozenset())
     >>> refresh_at(view, Progress(since=10.0, took=0.1)), refresh_at(view, Progress())
@@ -103,7 +104,7 @@ def refresh_at(view: Served, progress: Progress) -> float | None:
 
 
 class Server:
-    """Refreshes what is stale until it is told to stop."""
+    """Refreshes stale views until it is told to stop."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class Server:
         interval: float,
         stop: threading.Event,
     ) -> None:
-        """Takes how to connect, tidy up and plan views, whom to tell, and the common bound."""
+        """Take functions that connect, tidy up, plan views and receive events, and the default bound."""
         self.connect = connect
         self.tidy = tidy
         self.plan = plan
@@ -130,7 +131,7 @@ class Server:
         self.opened: list[Connection[Any]] = []
 
     def run(self) -> None:
-        """Serves until `stop` is set, over as many connections as it takes."""
+        """Serve until `stop` is set, over as many connections as needed."""
         failures = 0
         while not self.stop.is_set():
             try:
@@ -165,7 +166,7 @@ class Server:
         self.views, self.groups, self.progress, self.busy, self.planning = [], [], {}, {}, None
 
     def _alone(self, connection: Connection[Any]) -> bool:
-        """Waits until no other serves this database."""
+        """Wait until no other process serves this database. Return False if `stop` is set first."""
         texts = False
         while not self.stop.is_set():
             row = connection.execute("SELECT pg_try_advisory_lock(idivm.lock_class(), 0)")
@@ -187,7 +188,7 @@ class Server:
                     if time.monotonic() - tidied > TIDY:
                         self.tidy(connection)
                         tidied = time.monotonic()
-                        # What a view calls can change without a change of any log.
+                        # Code that a view calls can change without a change of any log.
                         for view_id in invalidate_drifted(connection) & self.progress.keys():
                             progress = self.progress[view_id]
                             progress.since = progress.since or tidied
@@ -208,7 +209,7 @@ class Server:
                         other.cancel()
 
     def _learn(self, connection: Connection[Any]) -> None:
-        """Reads which views there are."""
+        """Read the views to serve."""
         self.views = served_views(connection, self.interval)
         self.groups = groups(self.views)
         now = time.monotonic()
@@ -217,7 +218,7 @@ class Server:
         self.progress = {view.id: kept.get(view.id, Progress(since=now)) for view in self.views}
 
     def _look(self, logs: Mapping[int, tuple[int, frozenset[str]]], looked: float) -> None:
-        """Notes which views may have become stale since the look before."""
+        """Mark the views that may have become stale since the last look."""
         for view in self.views:
             progress = self.progress[view.id]
             mine = {source: logs[source] for source in view.tables if source in logs}
@@ -232,7 +233,7 @@ class Server:
                 progress.since = looked
 
     def _start(self, pool: ThreadPoolExecutor) -> None:
-        """Begins the refreshes that are due, of each group one at a time."""
+        """Begin the refreshes that are due, one at a time for each group."""
         now = time.monotonic()
         for group in self.groups:
             first = group[0].id
@@ -244,13 +245,13 @@ class Server:
                 running.result()
             due = [refresh_at(view, self.progress[view.id]) for view in group]
             if any(at is not None and at <= now for at in due):
-                # Those that would follow shortly come along: one cut, and less work.
+                # Also refresh the views that would follow shortly: one snapshot is less work.
                 stale = [view for view, at in zip(group, due, strict=True) if at is not None]
                 soon = [v for v in stale if self.progress[v.id].not_before <= now]
                 self.busy[first] = pool.submit(self._refresh, soon)
 
     def _start_planning(self, pool: ThreadPoolExecutor) -> None:
-        """Plan the views that SQL created, beside the refreshes."""
+        """Plan the views that SQL created, in parallel with the refreshes."""
         if self.planning is not None:
             if not self.planning.done():
                 return
@@ -297,7 +298,7 @@ class Server:
             self._tell(report, waited.get(report.view))
 
     def _failed(self, view: Served, since: float | None, message: str) -> None:
-        """Try a view again later that has been stale since then."""
+        """Schedule another attempt for a view that has been stale since the given time."""
         state = self.progress[view.id]
         state.failures += 1
         state.since = since if state.since is None else state.since
@@ -321,7 +322,7 @@ class Server:
         return self._open() if self.idle.empty() else self.idle.get()
 
     def _nap(self) -> float:
-        """How long to wait for the next look."""
+        """Return how long to wait until the next look."""
         now = time.monotonic()
         bounds = [view.bound for view in self.views]
         nap = min(bounds, default=self.interval) / LOOKS
@@ -330,7 +331,7 @@ class Server:
 
 
 def _pause(failures: int) -> float:
-    """Twice as long after each failure."""
+    """Return a pause that doubles after each failure."""
     return float(min(LONGEST_PAUSE, 0.1 * 2 ** min(failures, 20)))
 
 

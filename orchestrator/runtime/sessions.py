@@ -1,4 +1,4 @@
-"""Opens idivm's own database sessions, and borrows those of others."""
+"""Open idivm's own database sessions, and borrow the sessions of users' connections."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def open_session(
 ) -> Connection[Any]:
     """Connect in UTF-8, whatever the encoding of the database and of the user's clients.
 
-    The server translates. A database in SQL_ASCII passes bytes through, which we then take for UTF-8, as psycopg
-    gives no text there otherwise.
+    The server translates. A database in SQL_ASCII passes bytes through. They are read as UTF-8, because
+    psycopg returns no text otherwise.
     """
     return OwnSession.connect(
         dsn, autocommit=autocommit, application_name=application_name, client_encoding="UTF8"
@@ -31,10 +31,10 @@ def open_session(
 
 
 class BorrowedSession(Connection[Any]):
-    """A connection of our own over the session of somebody else's connection.
+    """A connection of idivm over the session of a user's connection.
 
-    It has its own adapters, row factory, cursors and autocommit mode, and never ends a transaction that it did not
-    begin. `borrowed` must surround its use.
+    It has its own adapters, row factory, cursors and autocommit mode, and never ends a transaction that it
+    did not begin. `borrowed` must surround its use.
     """
 
     def __init__(self, lender: Connection[Any] | AsyncConnection[Any]) -> None:
@@ -45,7 +45,7 @@ class BorrowedSession(Connection[Any]):
         # The constructor replaces the handlers of the lender.
         self._own_handler = pgconn.notice_handler
         pgconn.notice_handler, pgconn.notify_handler = handlers
-        # Names of prepared statements are those of the session, and the lender counts its own.
+        # Names of prepared statements belong to the session, and the lender numbers its own.
         self.prepare_threshold = None
         self.lender = lender
         self._turn = threading.RLock()
@@ -59,7 +59,7 @@ class BorrowedSession(Connection[Any]):
 
     @contextmanager
     def borrowed(self) -> Iterator[None]:
-        """Use the session in a block, and give it back as it was."""
+        """Use the session in a block, and restore its state afterwards."""
         with self._turn, ExitStack() as stack:
             self._depth += 1
             stack.callback(self._leave)
@@ -87,7 +87,7 @@ class BorrowedSession(Connection[Any]):
             stack.callback(self._encode, (encoding or "UTF8").encode())
 
     def _encode(self, encoding: bytes) -> None:
-        # In a failed transaction nothing can be set, and its end brings back what was set before it.
+        # A failed transaction accepts no settings, and its end restores the earlier ones.
         if self.info.transaction_status in (TransactionStatus.IDLE, TransactionStatus.INTRANS):
             self.execute(b"SET client_encoding = '" + encoding + b"'")
 
@@ -96,7 +96,7 @@ def borrow(lender: Any) -> BorrowedSession:
     """Borrow the session of a connection of psycopg, SQLAlchemy or Django."""
     if hasattr(lender, "ensure_connection"):  # Django's wrapper
         lender.ensure_connection()
-    # SQLAlchemy's Connection has a pooled connection, which has that of the driver.
+    # SQLAlchemy's Connection has a pooled connection, which has the connection of the driver.
     for attribute in ("connection", "driver_connection"):
         lender = getattr(lender, attribute, lender)
     if not isinstance(lender, Connection | AsyncConnection):
@@ -109,7 +109,7 @@ def borrow(lender: Any) -> BorrowedSession:
 
 @contextmanager
 def borrowed(connection: Connection[Any]) -> Iterator[None]:
-    """Use a connection in a block; a borrowed session is given back as it was."""
+    """Use a connection in a block. Restore the state of a borrowed session afterwards."""
     if isinstance(connection, BorrowedSession):
         with connection.borrowed():
             yield

@@ -1,8 +1,8 @@
-"""Planning the views that SQL created: the stored content takes the place of the query.
+"""Plan the views that SQL created: the stored content replaces the query.
 
-The query comes from the view itself, as PostgreSQL prints it, and not from a text that its owner wrote: it is one
-statement, and means the same under every search path. The view keeps its owner, who is asked for the rights to what
-the query reads at every refresh, as idivm.owners has it.
+The query comes from the view itself, as PostgreSQL prints it, and not from a text of its owner: it is one
+statement, and means the same under every search path. The view keeps its owner. Every refresh checks the
+owner's rights to everything that the query reads, as in idivm.owners.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def plan_views(
     views: Sequence[UnplannedView],
     initialiser: Callable[[NewView], Initialiser | None],
 ) -> Iterator[PlanReport]:
-    """Plan views; a view that cannot be planned stays as it is, with the reason in the catalog."""
+    """Plan views. If a view cannot be planned, leave it as it is and record the reason in the catalog."""
     for view in views:
         name = catalog_unplanned.user_name(connection, view)
         try:
             planned = _plan(connection, view, initialiser)
         except Exception as error:
-            # No error may keep the other views from being planned and served.
+            # One error must not keep the other views from being planned and served.
             if connection.closed:
                 raise
             reason = _reason(error)
@@ -75,7 +75,7 @@ def _reason(error: Exception) -> str:
 def waiting(
     connection: Connection[Any], names: Sequence[QualifiedName] = ()
 ) -> list[UnplannedView]:
-    """The named views that wait to be planned, or all, lower ones first."""
+    """Return the named views that wait for planning, or all, lower ones first."""
     catalog_unplanned.remove_dropped(connection)
     if not names:
         return catalog_unplanned.unplanned_views(connection)
@@ -91,7 +91,7 @@ def waiting(
 def plan_ready(
     connection: Connection[Any], initialiser: Callable[[NewView], Initialiser | None]
 ) -> Iterator[PlanReport]:
-    """Plan the views that need not be named; a refused view is left out for five minutes."""
+    """Plan the waiting views that need not be named. After a refusal, a view is left out for five minutes."""
     catalog_unplanned.remove_dropped(connection)
     return plan_views(connection, catalog_unplanned.ready_views(connection), initialiser)
 
@@ -101,7 +101,7 @@ def plan_first(
     names: Sequence[QualifiedName],
     initialiser: Callable[[NewView], Initialiser | None],
 ) -> list[QualifiedName]:
-    """Plan what waits among the views of a refresh; return the names of the views that are planned."""
+    """Plan the waiting views of a refresh. Return the names of the views that are planned."""
     if not catalog_unplanned.is_any_waiting(connection):
         return list(names)
     oids = {name: catalog.relation_oid(connection, name.identifier) for name in names}

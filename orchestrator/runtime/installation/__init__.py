@@ -1,1 +1,1 @@
-"""Creates, changes and drops views and the objects that maintain them."""
+"""Create, change and drop views and the objects that maintain them."""

@@ -1,4 +1,4 @@
-"""Indexes on tables, which a program needs to find the rows that a change concerns."""
+"""Indexes on tables that a program needs to find the rows that a change concerns."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from orchestrator.frontend.statistics import indexes_on
 
 @dataclass(frozen=True)
 class Wanted:
-    """An index that a program could use and that is not there."""
+    """A missing index that a program could use."""
 
     table: Identifier
     columns: tuple[str, ...]
     factor: float | None = None
-    """How many times as much a change costs without it, if that is much."""
+    """How many times as much a change costs without it, if the difference is large."""
     is_partitioned: bool = False
     """Whether PostgreSQL can create it only while nobody writes the table."""
 
@@ -36,7 +36,7 @@ class Wanted:
 
     @property
     def advice(self) -> Composed:
-        """Return the statement that creates it while the table is written."""
+        """Return the statement that creates it without blocking writers, if PostgreSQL has one."""
         if self.is_partitioned:
             return self.statement
         return self._create(SQL("CREATE INDEX CONCURRENTLY ON"))
@@ -48,7 +48,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class MissingIndex:
-    """The same for people."""
+    """A missing index, as text for people."""
 
     statement: str
     factor: float | None
@@ -69,7 +69,7 @@ def missing_for(connection: Connection[Any], plan: MaintenancePlan) -> list[Miss
 
 
 def notices(connection: Connection[Any], name: str, plan: MaintenancePlan) -> Iterator[str]:
-    """Return what to tell the creator of a view about indexes."""
+    """Yield notices about missing indexes for the creator of a view."""
     factors = {item.probe: item.factor for item in plan.evidence.missing}
     for wanted in missing(connection, factors, factors):
         yield (
@@ -94,7 +94,7 @@ def missing(
     probes: Iterable[Probe],
     factors: Mapping[Probe, float] = MappingProxyType({}),
 ) -> list[Wanted]:
-    """The indexes that no table has yet; one that begins with any probed column is enough."""
+    """Return the missing indexes. An existing index that begins with any probed column is enough."""
     asked = sorted(set(probes), key=lambda item: (item.table, len(item.columns), item.columns))
     tables = {each.table for each in asked}
     first = {(each.table, each.first_column) for each in indexes_on(connection, tables)}
@@ -118,7 +118,7 @@ def missing(
 
 
 def _factor(probe: Probe, factors: Mapping[Probe, float]) -> float | None:
-    """Return what an index that begins with a probe's first column saves."""
+    """Return the factor that an index beginning with a probe's first column saves."""
     served = (
         factor
         for other, factor in factors.items()
@@ -157,7 +157,7 @@ def views_to_reconsider(connection: Connection[Any], among: Sequence[int]) -> li
 
 
 def as_indexed(connection: Connection[Any], plan: MaintenancePlan) -> Evidence:
-    """Return what was known when a plan was made, with the indexes that its tables have today."""
+    """Return the facts that a plan was made from, with the present indexes of its tables."""
     tables = [source.oid for source in plan.program.sources]
     there = indexes_on(connection, tables)
     statistics = tuple(
@@ -169,7 +169,7 @@ def as_indexed(connection: Connection[Any], plan: MaintenancePlan) -> Evidence:
 
 
 def ensure(connection: Connection[Any], view_id: int, probes: Iterable[Probe]) -> None:
-    """Makes the indexes that are missing; they go with the last view that they were made for."""
+    """Create the missing indexes. They are dropped with the last view that they were created for."""
     probes = list(probes)
     tables = {probe.table for probe in probes}
     before = {item.oid for item in indexes_on(connection, tables)}

@@ -1,9 +1,8 @@
-"""Creating, replacing and dropping maintained views.
+"""Create, replace and drop maintained views.
 
-Creation takes two transactions (architecture, "Watermarks"): the first installs definition and
-capture, and its commit waits for the open writers; the second takes a snapshot, computes the
-states in it and makes the view readable. A session lock tells a creation that goes on from one
-that was cut short.
+Creation takes two transactions (architecture, "Watermarks"). The first installs definition and capture, and
+its commit waits for the open writers. The second takes a snapshot, computes the states in it and makes the
+view readable. A session lock distinguishes a running creation from an interrupted one.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ from orchestrator.runtime.installation.replanning import warn
 def create_view(
     connection: Connection[Any], new: NewView, initialise: Initialiser | None = None
 ) -> ViewInfo:
-    """Creates a maintained view, with its first content, or leaves nothing behind."""
+    """Create a maintained view with its first content. If that fails, leave nothing behind."""
     if connection.info.transaction_status != TransactionStatus.IDLE:
         raise UsageError(
             f"CREATE VIEW {new.name} commits while it works; run it outside a transaction block."
@@ -71,7 +70,7 @@ def create_view(
     readers = _readers_of(connection, replaced)
     replaced_ids = [replaced.id, *readers] if replaced else []
     with held(connection, view_id), ExitStack() as stack:
-        # The writers of a synchronous view wait for its lock, and this would wait for them.
+        # Writers of a synchronous view would wait for its lock, while this session waits for the writers.
         for at_rest in sorted(replaced_ids):
             if not modes.is_synchronous(connection, at_rest):
                 stack.enter_context(held_apart(connection, at_rest))
@@ -98,7 +97,7 @@ def create_view(
 
 
 def drop_view(connection: Connection[Any], view: ViewInfo, cascade: bool = False) -> None:
-    """Drops a maintained view and all that only it used; with `cascade` its readers first."""
+    """Drop a maintained view and everything that only it used. With `cascade`, first drop its readers."""
     readers = catalog.readers_of(connection, view.id)
     if readers and not cascade:
         names = ", ".join(name for _, name in readers)
@@ -119,7 +118,7 @@ def restore_view(
     dropped: DroppedView,
     initialiser: Callable[[NewView], Initialiser | None],
 ) -> ViewInfo:
-    """Create a view again that DROP ... CASCADE took along with what it read."""
+    """Recreate a view that DROP ... CASCADE removed together with a relation that it read."""
     new = NewView(
         parse_name(dropped.name),
         dropped.query,
@@ -129,12 +128,12 @@ def restore_view(
     with taking_path(connection, dropped.search_path or path_of(connection) or ""):
         created = create_view(connection, new, initialiser(new))
         catalog.grant(connection, new.name.identifier, dropped.grants)
-    # Its name as this session writes it.
+    # Return the name as this session writes it.
     return catalog.view_by_id(connection, created.id)
 
 
 def drop_orphans(connection: Connection[Any]) -> int:
-    """Removes what is left of views that were dropped in plain SQL or created half."""
+    """Remove leftovers of views that plain SQL dropped or that were half created."""
     with connection.transaction():
         row = connection.execute("SELECT idivm.drop_orphans()").fetchone()
     assert row is not None
@@ -180,7 +179,7 @@ def _replaced(connection: Connection[Any], new: NewView, relation: Identifier) -
 
 
 def _readers_of(connection: Connection[Any], replaced: ViewInfo | None) -> list[int]:
-    """Return the IDs of the maintained views that read a view, however indirectly, lower views first."""
+    """Return the IDs of the maintained views that read a view directly or indirectly, lower views first."""
     if replaced is None:
         return []
     readers = [reader_id for reader_id, _ in catalog.readers_of(connection, replaced.id)]
@@ -198,7 +197,7 @@ def _refuse_circle(connection: Connection[Any], names: Names, readers: Sequence[
 
 
 def _waiting(connection: Connection[Any], relation: Identifier) -> UnplannedView | None:
-    """Return the view of this name that SQL created and that waits to be planned."""
+    """Return the view of this name that SQL created and that waits for planning."""
     oid = catalog.relation_oid(connection, relation)
     views = catalog_unplanned.views_with(connection, [oid]) if oid is not None else []
     return views[0] if views else None
@@ -264,7 +263,7 @@ def define(connection: Connection[Any], new: NewView, names: Names) -> None:
     listing: Composable = SQL("")
     if new.columns is not None:
         listing = SQL(" ({})").format(SQL(", ").join(map(Identifier, new.columns)))
-    # The query is the user's own text: PostgreSQL parses it here and nowhere else.
+    # The query is the user's own text. PostgreSQL parses it only here.
     statement = SQL("CREATE VIEW {}{} AS {}").format(names.definition, listing, SQL(new.query))
     ahead = len(statement.as_string(connection)) - len(new.query)
     try:
@@ -293,8 +292,8 @@ def _fill(
     new: NewView,
 ) -> None:
     names = bound(connection, names)
-    # What writers keep, or have kept, is published while there are none; and so is what other views read, as these
-    # are planned again with it.
+    # Publish while there are no writers if writers maintain the view, or maintained the replaced view. The
+    # same holds if other views read it, because these are planned again with it.
     kept = {plan.maintain, replaced.maintain if replaced else modes.DEFERRED}
     by_writers = kept != {modes.DEFERRED} or bool(readers)
     attempts = ATTEMPTS if new.waiting or new.adopted else 1
@@ -343,7 +342,7 @@ def _fill(
         if by_writers:
 
             def publish_with_readers() -> None:
-                # To take triggers off keeps readers out as well, for as long as it takes.
+                # Dropping the triggers also blocks readers until the transaction ends.
                 concerned = [names.id, *([replaced.id, *readers] if replaced else [])]
                 connection.execute(
                     "SELECT idivm.hold_writers(%s, %s)", [concerned, replaced is not None]

@@ -1,4 +1,4 @@
-"""Locks that keep two orchestrators from changing a view at once."""
+"""Locks that keep two orchestrators from changing a view at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.runtime.installation import modes
 
 @contextmanager
 def held(connection: Connection[Any], view_id: int | None) -> Iterator[None]:
-    """Keeps refreshes and sweeps away from a view."""
+    """Keep refreshes and the removal of orphans away from a view for a block."""
     if view_id is None:
         yield
         return
@@ -31,7 +31,7 @@ def held(connection: Connection[Any], view_id: int | None) -> Iterator[None]:
 
 @contextmanager
 def held_apart(connection: Connection[Any], view_id: int | None) -> Iterator[None]:
-    """Keeps refreshes away from a view that writers do not keep, or says that they do by now."""
+    """Keep refreshes away from a view that is not synchronous. Raise an error if it is synchronous by now."""
     with held(connection, view_id):
         if view_id is not None and modes.is_synchronous(connection, view_id):
             name = catalog.view_by_id(connection, view_id).name

@@ -1,6 +1,6 @@
-"""Modes: when a view follows its tables, and changing that while the tables are written.
+"""Modes: when a view follows its tables, and how to change the mode while the tables are written.
 
-The triggers and what they do are in the database, in sql/functions/60_modes.sql.
+The triggers and their functions are in the database, in sql/functions/60_modes.sql.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFERRED = "deferred"
 
 
 def is_synchronous(connection: Connection[Any], view_id: int) -> bool:
-    """Whether writers keep a view up to date: by its own mode, or by that of one that reads it."""
+    """Return whether writers keep a view up to date, because of its own mode or the mode of a view that reads it."""
     row = connection.execute(
         "SELECT %s IN (SELECT idivm.synchronous_views())", [view_id]
     ).fetchone()
@@ -30,7 +30,7 @@ def is_synchronous(connection: Connection[Any], view_id: int) -> bool:
 
 
 def refuse_time_dependent(connection: Connection[Any], view_id: int, mode: str) -> None:
-    """Raises an error if the view's content changes by itself and its mode cannot see that."""
+    """Raise an error if the view's content changes by itself and its mode cannot notice that."""
     if mode == DEFERRED:
         return
     row = connection.execute("SELECT idivm.time_dependent_part(%s)", [view_id]).fetchone()
@@ -43,15 +43,15 @@ def refuse_time_dependent(connection: Connection[Any], view_id: int, mode: str) 
 
 
 def sync(connection: Connection[Any]) -> None:
-    """Has capture's tables carry the triggers of the modes, on partitions that came as well."""
+    """Create the missing triggers of the modes on captured tables, also on new partitions."""
     connection.execute("SELECT idivm.sync_modes()")
 
 
 def hold(connection: Connection[Any], *view_ids: int) -> None:
-    """Keeps refreshes and writers away from views that are to go or to change.
+    """Keep refreshes and writers away from views that are to be dropped or changed.
 
-    In the order of everybody: the locks of views that are not kept, then the tables of those that
-    are, before whose locks writers take them as well.
+    The order is the same everywhere: first the locks of the views that are not synchronous, then the tables
+    of the synchronous views. Writers also take these tables before the locks of synchronous views.
     """
     connection.execute(
         "SELECT idivm.lock_apart(%s, ARRAY(SELECT idivm.synchronous_views()))", [list(view_ids)]
@@ -64,21 +64,23 @@ def hold(connection: Connection[Any], *view_ids: int) -> None:
 
 
 def start(connection: Connection[Any], *view_ids: int) -> None:
-    """Brings up views whose writers are held, lower ones first, and leaves synchronous ones to them from then on."""
+    """Refresh views whose writers are held, lower views first. From then on, writers maintain the synchronous
+    views.
+    """
     sync(connection)
     for view_id in view_ids:
         connection.execute("SELECT idivm.start_keeping(%s)", [view_id])
 
 
 def alter(connection: Connection[Any], view: ViewInfo, options: ViewOptions) -> None:
-    """Gives a view other options that ask for no other plan, while its tables are written."""
+    """Change options of a view that need no other plan, while its tables are written."""
     if connection.info.transaction_status != TransactionStatus.IDLE:
         raise UsageError(
             f"ALTER VIEW {view.name} commits while it works; run it outside a transaction block."
         )
     refuse_time_dependent(connection, view.id, options.maintain)
     if options.maintain != view.maintain:
-        # Most of what is pending is applied before writers are held for the rest.
+        # This applies most pending changes before writers are held for the rest.
         refresh.refresh(connection, [view.id])
     level = connection.isolation_level
     connection.isolation_level = IsolationLevel.READ_COMMITTED
@@ -96,13 +98,13 @@ def alter(connection: Connection[Any], view: ViewInfo, options: ViewOptions) -> 
 
 
 def altered(view: ViewInfo, given: tuple[tuple[str, str], ...]) -> ViewOptions:
-    """The options of a view once the given ones are set."""
+    """Return the options of a view with the given options set."""
     parse_options(given)
     return parse_options({**view.options, **dict(given)}.items())
 
 
 def asks_for_another_plan(view: ViewInfo, options: ViewOptions) -> bool:
-    """Whether options are others than those that a view was planned with."""
+    """Return whether options require another plan than the options that a view was planned with."""
     before = parse_options(view.options.items())
     return (
         replace(
@@ -118,6 +120,6 @@ def asks_for_another_plan(view: ViewInfo, options: ViewOptions) -> bool:
 
 
 def columns_of(connection: Connection[Any], view: ViewInfo) -> tuple[str, ...]:
-    """The names of a view's columns as its readers see them."""
+    """Return the names of a view's columns as its readers see them."""
     cursor = connection.execute(SQL("SELECT * FROM {} LIMIT 0").format(SQL(view.relation)))
     return tuple(column.name for column in cursor.description or ())

@@ -14,12 +14,12 @@ from orchestrator.frontend.statements import parse_name
 
 
 def names_of(view: ViewInfo) -> Names:
-    """What the objects of a view are called; without a content, after the name that was asked for."""
+    """Return the names of the objects of a view. A view without content uses the requested name."""
     return Names(view.id, view.base or parse_name(view.name).name)
 
 
 def bound(connection: Connection[Any], names: Names) -> Names:
-    """Names with those of the sources as they are installed, for the server at hand."""
+    """Return names with the installed names of the sources, and the version of the connected server."""
     return replace(
         names,
         sources=catalog.source_names(connection, names.id),

@@ -1,4 +1,4 @@
-"""A view to create, and how its first content is prepared."""
+"""A view to create, and the preparation of its first content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orchestrator.frontend.statements import QualifiedName
 
 @dataclass(frozen=True)
 class NewView:
-    """A view as it was asked for."""
+    """A requested view."""
 
     name: QualifiedName
     query: str
@@ -28,7 +28,7 @@ class NewView:
     waiting: UnplannedView | None = None
     """The view that SQL created under this name, whose query the content replaces."""
     adopted: Adoptable | None = None
-    """The materialized view in whose place this one comes."""
+    """The materialized view that this view replaces."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Prepared:
     """States that were computed beforehand, as of a snapshot."""
 
     snapshot: str | None
-    """None if they were not, and are to be computed as usual."""
+    """None if the states were not computed beforehand, so that the usual way computes them."""
     initialised: tuple[Initialised, ...]
     finish: Callable[[], None]
-    """Fills what is left to fill of the state tables, in the open transaction."""
+    """Fills the rest of the state tables, in the open transaction."""
 
 
 Initialiser: TypeAlias = Callable[[Connection[Any], MaintenancePlan, Names], Prepared]
-"""Makes the state tables and computes what they hold, by other means than the refresh function."""
+"""Creates the state tables and computes their content by other means than the refresh function."""

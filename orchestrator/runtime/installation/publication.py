@@ -31,7 +31,7 @@ from orchestrator.runtime.installation.new_view import NewView
 from orchestrator.runtime.installation.replanning import replan_readers
 
 ATTEMPTS, PAUSE = 100, 0.1
-"""How often, and how many seconds apart, a view is published that others read meanwhile."""
+"""How often, and after how many seconds, to retry the publication of a view that others read meanwhile."""
 
 
 def publish_content(
@@ -43,15 +43,15 @@ def publish_content(
     new: NewView,
     readers: Sequence[int] = (),
 ) -> None:
-    """Makes the content readable under the view's name; its readers wait for the commit at most.
+    """Make the content readable under the view's name. Its readers wait for the commit at most.
 
-    The maintained views above a replaced view are planned again; the caller recomputes them.
+    Plan the maintained views above a replaced view again. The caller recomputes them.
     """
     state = names.state(plan.program.content)
     given = new.waiting or new.adopted
     timeout: tuple[Any, ...] | None = None
     if given is not None:
-        # A session that has read the view may write its tables next: it must not wait for this transaction,
+        # A session that has read the view may write its tables next. It must not wait for this transaction,
         # which waits for that session.
         timeout = connection.execute(
             "SELECT current_setting('lock_timeout'), set_config('lock_timeout', '100ms', true)"
@@ -97,7 +97,7 @@ def publish_content(
 
 
 def in_turns(connection: Connection[Any], publish: Callable[[], None], attempts: int) -> None:
-    """Run a transaction or savepoint; repeat it while other sessions hold a lock that it does not wait for."""
+    """Run a transaction or savepoint. Repeat it while other sessions hold a lock that it does not wait for."""
     for left in reversed(range(attempts)):
         try:
             with connection.transaction():
@@ -110,7 +110,7 @@ def in_turns(connection: Connection[Any], publish: Callable[[], None], attempts:
 
 
 def show_again(connection: Connection[Any], view: ViewInfo) -> None:
-    """Makes the relation of a view show the maintained content again, whatever it shows now."""
+    """Make the relation of a view show the maintained content again, whatever it shows now."""
     assert view.definition is not None and view.state is not None
     names, relation = names_of(view), SQL(view.relation)
     columns = [name for name, _ in catalog_objects.columns(connection, names.definition)]
@@ -137,7 +137,7 @@ def _show(
             ):
                 connection.execute(statement)
     except InvalidTableDefinition:
-        # The columns differ. Only a view that nothing reads can then make room.
+        # The columns differ. Only a view without readers can be dropped and created again.
         if not replacing:
             raise
         with catalog_take_over.kept_properties(connection, relation):

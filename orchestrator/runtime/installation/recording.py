@@ -1,4 +1,4 @@
-"""What the catalog records of a plan: the plan, what it captures, what it reads, the indexes that it needs."""
+"""Record a plan in the catalog: what it captures, what it reads, and the indexes that it needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.runtime.installation import indexes, sources
 def record_plan(
     connection: Connection[Any], view_id: int, plan: MaintenancePlan, options: ViewOptions
 ) -> None:
-    """Records a view's plan, captures what it reads, and makes indexes if it is to have them."""
+    """Record a view's plan, capture what it reads, and create indexes if its options ask for them."""
     connection.execute(
         "UPDATE idivm.views SET strategy = %s, time_dependent = %s, settings = %s, plan = %s WHERE id = %s",
         [
@@ -34,7 +34,7 @@ def record_plan(
         [view_id, list(plan.definition.inlined)],
     )
     connection.execute("DELETE FROM idivm.view_sources WHERE view = %s", [view_id])
-    # In one order for everybody, so that two creations do not wait for each other.
+    # The same order everywhere keeps two creations from waiting for each other.
     for source in sorted(plan.program.sources, key=lambda source: source.oid):
         source_id = sources.ensure_source(connection, source)
         connection.execute(
@@ -43,7 +43,7 @@ def record_plan(
         )
     connection.execute("DELETE FROM idivm.view_expressions WHERE view = %s", [view_id])
     for source in plan.program.sources:
-        # What recomputes asks the definition, and has no expression in its program.
+        # A view with the strategy `recompute` runs its definition and has no expressions in its program.
         planned = plan.strategy != Strategy.RECOMPUTE
         for in_plan, attnums in ((False, source.stored), (planned, source.virtual)):
             connection.execute(

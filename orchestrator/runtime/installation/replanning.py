@@ -34,11 +34,11 @@ from orchestrator.runtime.installation.recording import record_plan
 from orchestrator.sqltext import fitted_name
 
 ENDING = (psycopg.errors.OperatorIntervention, psycopg.errors.TransactionRollback)
-"""Errors that are not the fault of a view: a cancelled query, a conflict with another transaction."""
+"""Errors that a view does not cause: a cancelled query, a conflict with another transaction."""
 
 
 def follow(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, str]:
-    """Follow what plain SQL did to the tables and plain views that views read, however indirectly.
+    """Follow changes by plain SQL to the tables and plain views that views read directly or indirectly.
 
     Return the views that could not be planned again, each with the reason.
     """
@@ -68,7 +68,7 @@ def follow(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, st
 def _reconsider(connection: Connection[Any], view: ViewInfo) -> None:
     """Plan a view again after an index of its tables was created or dropped.
 
-    Where that changes nothing but what is known of indexes, the content stays.
+    If only the recorded facts about indexes change, keep the content.
     """
     known = indexes.as_indexed(connection, view.plan)
     options = parse_options(view.options.items())
@@ -89,7 +89,7 @@ def _reconsider(connection: Connection[Any], view: ViewInfo) -> None:
 def _reason_against(
     connection: Connection[Any], plan: Callable[[], None], view: ViewInfo | None = None
 ) -> str | None:
-    """Plan views again; return why that is not possible."""
+    """Plan views again. Return the reason if that fails."""
     try:
         plan()
     except (IdivmError, psycopg.Error) as error:
@@ -106,14 +106,14 @@ def _reason_against(
 
 
 def warn(connection: Connection[Any], sentence: str) -> None:
-    """Warn whoever listens to the notices of a connection."""
+    """Send a warning to the notice listeners of a connection."""
     message = Literal(sentence).as_string(connection)
     text = Literal(f"BEGIN RAISE WARNING USING MESSAGE = {message}; END")
     connection.execute(SQL("DO {}").format(text))
 
 
 def renew_capture(connection: Connection[Any], source_id: int) -> None:
-    """Captures a table again whose log or source view lacks a part, and plans its readers again."""
+    """Capture a table again whose log or definition view lacks a part, and plan its readers again."""
     with connection.transaction():
         readers = catalog_objects.readers_of_source(connection, source_id)
         modes.hold(connection, *readers)
@@ -124,13 +124,13 @@ def renew_capture(connection: Connection[Any], source_id: int) -> None:
 
 
 def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False) -> None:
-    """Plans a view again whose plain views were replaced, or of whose tables one lost what it promised.
+    """Plan a view again, for example after a plain view was replaced or a table lost a key.
 
-    Where its content gets another layout, or `afresh` another table because its own is damaged, the
-    views that read it are planned again as well. The next refresh rebuilds the content of all these.
+    If its content gets another layout, or `afresh` another table because its own is damaged, also plan the
+    views that read it. The next refresh rebuilds the content of all these views.
     """
     readers = [reader_id for reader_id, _ in catalog.readers_of(connection, view.id)]
-    # The lower ones first. As they are now: one may have been planned again with another.
+    # Lower views first. Read each now, because an earlier view's planning may have changed it.
     tower = [catalog.view_by_id(connection, view_id) for view_id in (view.id, *reversed(readers))]
     at_rest = sorted(item.id for item in tower if not modes.is_synchronous(connection, item.id))
     with ExitStack() as stack:
@@ -141,7 +141,7 @@ def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False)
         left = _replan_one(connection, tower[0], afresh)
         if left is None:
             return
-        # Capture holds on to the old content until the readers have turned to the new one.
+        # Capture uses the old content until the readers use the new content.
         _drop_contents(
             connection, [left, *(_replan_one(connection, reader) for reader in tower[1:])]
         )
@@ -150,13 +150,13 @@ def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False)
 def _replan_one(
     connection: Connection[Any], view: ViewInfo, afresh: bool = False
 ) -> Identifier | None:
-    """Plans a view again; the name that the content's table has by then if another one took over."""
+    """Plan a view again. Return the new name of the table with the old content if another table replaced it."""
     names = names_of(view)
     options = parse_options(view.options.items())
     try:
         plan = plan_again(connection, view, options)
     except UnsupportedError:
-        # What the strategy needs is gone: a key, or what a plain view below was.
+        # The strategy lacks something that it needs: a key, or a property of a plain view below.
         options = replace(options, strategy="auto")
         plan = plan_again(connection, view, options)
     before = catalog.sources_of(connection, [view.id])
@@ -178,12 +178,12 @@ def _replan_one(
 def plan_again(
     connection: Connection[Any], view: ViewInfo, options: ViewOptions, known: Evidence | None = None
 ) -> MaintenancePlan:
-    """The plan that a view would get today, with the settings that its creator had.
+    """Return the plan that a view would get today, with the settings of its creator.
 
-    What is known of tables and costs is what is `known`, or what the database says today.
+    It uses the facts about tables and costs in `known`, or today's facts of the database.
     """
     plan = plan_view(connection, names_of(view), options, known=known, before=view)
-    # A view below it may have been replaced by one that depends on more of them.
+    # A view below may have been replaced by a view that depends on more settings.
     settings = tuple({**dict(plan.program.settings), **view.settings}.items())
     return replace(plan, program=replace(plan.program, settings=settings))
 
@@ -195,9 +195,9 @@ def _restate(
     names: Names,
     afresh: bool,
 ) -> Identifier | None:
-    """Makes the state tables again; that of the content only if its layout is another.
+    """Create the state tables again. Create the content's table again only if its layout changes.
 
-    Returns the name of what held the old content in this case; there may be none any more.
+    In that case, return the name of the relation with the old content, which may not exist any more.
     """
     kept = view.is_planned and plan.program.layout == view.plan.program.layout and not afresh
     old = fitted_name(names.view, f"_before_{names.id}")
@@ -228,9 +228,9 @@ def _restate(
 
 
 def replan_readers(connection: Connection[Any], readers: Sequence[int]) -> None:
-    """Plan the views above a replaced view again, lower views first; their contents are recomputed later.
+    """Plan the views above a replaced view again, lower views first. Their contents are recomputed later.
 
-    A view that waits to be planned shows its query, so that only its former plan is removed.
+    A view that waits for planning shows its query, so only its former plan is removed.
     """
     views = [catalog.view_by_id(connection, reader) for reader in readers]
     unplanned = catalog_unplanned.views_with(
@@ -243,14 +243,14 @@ def replan_readers(connection: Connection[Any], readers: Sequence[int]) -> None:
     planned = [view for view in views if view.oid not in without_plan]
     contents = []
     for view in planned:
-        # As it is now: the view below it may have been planned again.
+        # Read the view now, because the view below it may have been planned again.
         contents.append(_replan_one(connection, catalog.view_by_id(connection, view.id)))
         modes.refuse_time_dependent(connection, view.id, view.maintain)
     _drop_contents(connection, contents)
 
 
 def _drop_contents(connection: Connection[Any], contents: Iterable[Identifier | None]) -> None:
-    """Drop what held the contents of views before they were planned again."""
+    """Drop the relations that held the contents of views before they were planned again."""
     for content in filter(None, contents):
         kind = SQL("VIEW" if catalog.is_plain_view(connection, content) else "TABLE")
         connection.execute(SQL("DROP {} IF EXISTS {}").format(kind, content))

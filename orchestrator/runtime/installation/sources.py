@@ -1,4 +1,4 @@
-"""Captured tables: installing their logs and triggers, and keeping them on every partition."""
+"""Captured tables: install their logs and triggers, and keep capture on every partition."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from orchestrator.sqltext import fresh_name
 
 
 def ensure_source(connection: Connection[Any], source: Source) -> int:
-    """Captures at least these columns of a relation from the end of this transaction on.
+    """Capture at least these columns of a relation from the end of this transaction on.
 
-    Creating a trigger or widening a log waits for the open transactions that write the table, so
-    that after the commit every change is captured in full.
+    Creating a trigger or widening a log waits for the open transactions that write the table. So after the
+    commit, every change is captured in full.
     """
     connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
     row = connection.execute(
@@ -36,16 +36,16 @@ def ensure_source(connection: Connection[Any], source: Source) -> int:
     if added:
         _widen(connection, source_id, added)
     elif not catalog.exists(connection, captured.log("_changes")):
-        # Captured by an earlier version.
+        # An earlier version captured the table.
         _run(connection, logs.read_side(captured))
     _fit_triggers(connection, source_id)
     return source_id
 
 
 def switch_form(connection: Connection[Any]) -> int:
-    """Gives capture the form in which it is to be, C or plpgsql; how many tables had the other.
+    """Change capture to the form that it should have, C or plpgsql. Return how many tables changed.
 
-    The writers of these tables are waited for.
+    Wait for the writers of these tables.
     """
     switched = 0
     for source_id in catalog.source_ids(connection):
@@ -56,10 +56,11 @@ def switch_form(connection: Connection[Any]) -> int:
 
 
 def sync_members(connection: Connection[Any], source_ids: Collection[int]) -> None:
-    """Puts capture on partitions and inheritance children of some sources that came, and takes it off those that went.
+    """Add capture to new partitions and inheritance children of some sources, and remove it from lost ones.
 
-    Until then the views that read them are rebuilt at every refresh; afterwards, once more. Where a
-    table has other columns than capture was made for, it is made for those.
+    Before that, each refresh rebuilds the views that read these tables; afterwards, the next refresh rebuilds
+    them once more. If the columns of a table differ from the captured layout, create its capture functions
+    again.
     """
     for source_id in catalog.sources_without_their_key(connection, source_ids):
         with connection.transaction():
@@ -75,7 +76,7 @@ def sync_members(connection: Connection[Any], source_ids: Collection[int]) -> No
             _capture_members(connection, captured)
             if captured.keyed and catalog.has_children(connection, source_id):
                 _forget_key(connection, source_id)
-            # What the tables held when they came or went was logged by nobody.
+            # No log has the rows that these tables held when they were attached or detached.
             catalog.invalidate_readers(connection, source_id)
     for source_id in catalog.sources_with_other_layouts(connection, source_ids):
         with connection.transaction():
@@ -86,7 +87,7 @@ def sync_members(connection: Connection[Any], source_ids: Collection[int]) -> No
 
 
 def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> None:
-    """Installs the capture functions of a source again, and the triggers of some of its members."""
+    """Install the capture functions of a source again, and the triggers of some of its members."""
     captured = catalog.load_source(connection, source_id)
     in_c = catalog.captures_in_c(connection)
     _run(connection, logs.read_side(captured))
@@ -98,7 +99,7 @@ def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> 
 
 
 def drop_duties(connection: Connection[Any], member: Composable, source_id: int) -> None:
-    """Takes the triggers of the modes off a table, for them to be made again."""
+    """Drop the triggers of the modes on a table, so that they can be created again."""
     for part in ("begin", "upkeep", "upkeep_rows"):
         trigger = Identifier(f"idivm_{source_id}_{part}")
         connection.execute(SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, member))
@@ -130,7 +131,7 @@ def _widen(connection: Connection[Any], source_id: int, added: Sequence[SourceCo
 
 
 def _forget_key(connection: Connection[Any], source_id: int) -> None:
-    """An child may repeat a key of the table above: from now on rows are told apart by content."""
+    """Stop using the key, because a child may repeat a key of its parent. Rows are identified by content then."""
     catalog.clear_key(connection, source_id)
     captured = catalog.load_source(connection, source_id)
     _run(connection, logs.read_side(captured))
@@ -139,7 +140,7 @@ def _forget_key(connection: Connection[Any], source_id: int) -> None:
 
 
 def _fit_triggers(connection: Connection[Any], source_id: int) -> int:
-    """Attaches again the triggers that are of another form, or were told of another key."""
+    """Attach triggers again that have another form or another key. Return their number."""
     in_c = catalog.captures_in_c(connection)
     captured = catalog.load_source(connection, source_id)
     present = catalog.trigger_arguments(connection, source_id)
@@ -164,7 +165,7 @@ def _attach(connection: Connection[Any], captured: Captured, member: Member, in_
 
 
 def _may_be_in_c(member: Member) -> bool:
-    """Only plpgsql looks at what a MERGE does to a partitioned table."""
+    """Return whether a member can use the form in C. Only plpgsql handles MERGE on a partitioned table."""
     return not member.layout.partitioned
 
 

@@ -1,4 +1,4 @@
-"""Maintained views in the place of materialized views and of views of pg_ivm, and the reverse.
+"""Replace materialized views and views of pg_ivm by maintained views, and the reverse.
 
 The content is computed beside the relation. The transaction that publishes it gives name, owner, rights, comments and
 readers of the relation to the maintained view (sql/functions/88_take_over.sql).
@@ -32,16 +32,16 @@ from orchestrator.runtime.installation.new_view import Initialiser, NewView
 
 @dataclass(frozen=True)
 class AdoptReport:
-    """What became, or would become, of a materialized view."""
+    """The result, or the expected result, of adopting a materialized view."""
 
     view: str
     strategy: str | None
     cost: str
-    """What a refresh is expected to cost, and why this strategy was chosen."""
+    """The expected cost of a refresh, and why this strategy was chosen."""
     lost: tuple[str, ...]
-    """What a maintained view does not have."""
+    """The properties that a maintained view does not have."""
     refusal: str | None = None
-    """Why it stays as it is."""
+    """Why it was not adopted."""
 
 
 def adopt(
@@ -52,9 +52,9 @@ def adopt(
     *,
     dry_run: bool,
 ) -> Iterator[AdoptReport]:
-    """Make maintained views of materialized views, or of all if none is named; each for itself.
+    """Adopt the named materialized views, or all of them, each in a transaction of its own.
 
-    A dry run plans each, and changes nothing.
+    A dry run plans each and changes nothing.
     """
     chosen = list(names) or [
         QualifiedName(name, schema) for schema, name in catalog_take_over.own_adoptables(connection)
@@ -92,7 +92,7 @@ def _adoptable(connection: Connection[Any], name: QualifiedName) -> Adoptable:
 
 
 def _new_view(view: Adoptable, options: Mapping[str, str]) -> NewView:
-    # A view of pg_ivm follows each statement.
+    # A view of pg_ivm is updated by each statement.
     default = {"maintain": "eager"} if view.is_pg_ivm else {}
     return NewView(
         QualifiedName(view.name, view.schema),
@@ -111,7 +111,7 @@ def _adopted(
 ) -> tuple[str, str]:
     created = install.create_view(connection, new, initialiser(new))
     for reader in catalog_take_over.existing_views(connection, view.readers):
-        # It was recomputed at each refresh, as no change of a materialized view can be captured.
+        # Each refresh recomputed the reader, because changes of a materialized view cannot be captured.
         replanning.replan(connection, catalog.view_by_id(connection, reader))
     return created.strategy, _taken(created.plan.evidence.reasons)
 

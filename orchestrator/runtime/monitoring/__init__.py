@@ -1,1 +1,1 @@
-"""What monitoring shows of a database: samples of the catalog, metrics and health."""
+"""Monitor a database: samples of the catalog, metrics and health."""

@@ -43,5 +43,5 @@ def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
-        # Of the package around it.
+        # The package that contains the module is missing.
         return False

@@ -1,4 +1,4 @@
-"""A health check: what the catalog says of capture, change logs and views. It changes nothing and reads no table."""
+"""Check the health of capture, change logs and views by the catalog alone. Change nothing and read no table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FINE = {
 
 
 def health(connection: Connection[Any], max_lag: float | None) -> Iterator[Finding]:
-    """Yield the state of capture and of each view. `max_lag` is the age in seconds that a content may have."""
+    """Yield the state of capture and of each view. `max_lag` is the maximum age of a content in seconds."""
     off = [name for _, _, name in catalog_objects.members_without_triggers(connection)]
     sentence = f"triggers of {', '.join(off)} are missing or disabled: run idivm doctor"
     yield Finding("capture", not off, sentence if off else "every captured table has its triggers")

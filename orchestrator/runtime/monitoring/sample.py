@@ -1,7 +1,7 @@
-"""Samples of the catalog, shared by everything that watches a database.
+"""Samples of the catalog, shared by all watchers of a database.
 
-A sample costs one reading of the catalog, however many watch. Counters that the catalog does not have grow with
-the refreshes that appear in `idivm.history` between samples.
+A sample reads the catalog once for all watchers. Counters that the catalog does not have grow with the
+refreshes that appear in `idivm.history` between samples.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 """The upper bounds of the buckets of a histogram, in seconds."""
 
 YOUNG = 1.0
-"""Seconds for which a sample is served again."""
+"""Seconds for which a sample is reused."""
 
 SHARE = 0.02
-"""The share of a core that samples may take at most, however often somebody asks."""
+"""The maximum share of a core that samples use, however often watchers ask."""
 
 LONGEST = 10.0
 """Seconds after which the server cancels a sample."""
 
 OVERLAP = timedelta(minutes=10)
-"""A refresh that ran in a transaction of this length at most is counted although it commits late."""
+"""A refresh in a transaction of at most this length is counted although it commits late."""
 
 
 class Histogram:
     """Counts of durations, cumulative by upper bound."""
 
     def __init__(self) -> None:
-        """Begin with no duration."""
+        """Begin without durations."""
         self.counts = [0] * (len(BUCKETS) + 1)
         self.sum = 0.0
 
@@ -77,7 +77,7 @@ class Histogram:
 
 @dataclass
 class Counters:
-    """What was counted of a view since the monitor began."""
+    """The counters of a view since the monitor began."""
 
     durations: Histogram = field(default_factory=Histogram)
     changed: int = 0
@@ -110,7 +110,7 @@ class Monitor:
     """Reads samples over a connection of its own, for any number of threads."""
 
     def __init__(self, connect: Connect) -> None:
-        """Take how to connect."""
+        """Take a function that opens a connection."""
         self._connect = connect
         self._lock = threading.Lock()
         self._connection: Connection[Any] | None = None
@@ -121,7 +121,7 @@ class Monitor:
         self._counters: defaultdict[str, Counters] = defaultdict(Counters)
         """By the name of the view."""
         self._staleness: defaultdict[str, Histogram] = defaultdict(Histogram)
-        """By the name that events have."""
+        """By the name of the view in events."""
         self.is_active = False
         """Whether this process refreshes views now."""
 
@@ -145,7 +145,7 @@ class Monitor:
             ]
 
     def sample(self) -> Sample:
-        """Return a sample that is young enough, or read a new one."""
+        """Return a recent sample, or read a new one."""
         with self._lock:
             now = time.monotonic()
             known = self._sample
@@ -163,17 +163,17 @@ class Monitor:
             return self._sample
 
     def expire(self) -> None:
-        """Read a new sample next time, after the caller has changed something."""
+        """Make the next call read a new sample, after the caller has changed something."""
         with self._lock:
             self._sample = None
 
     def last_refreshes(self, view: int, number: int) -> list[PastRefresh]:
-        """Return the last recorded refreshes of a view, the last one first."""
+        """Return the last recorded refreshes of a view, the latest first."""
         with self._lock, self._reading() as connection:
             return catalog_monitoring.last_refreshes(connection, view, number)
 
     def state_sizes(self, view: ViewInfo) -> list[StateSize]:
-        """Return how large the stored states of a view are."""
+        """Return the sizes of the stored states of a view."""
         names = names_of(view)
         roles = [state.role for state in view.plan.program.states]
         with self._lock, self._reading() as connection:
@@ -220,7 +220,7 @@ class Monitor:
         self._since = max(self._since, latest - OVERLAP)
 
     def _forget(self, views: list[ViewState]) -> None:
-        """Drop the counters of views that exist no longer."""
+        """Drop the counters of views that no longer exist."""
         for name in self._counters.keys() - {view.name for view in views}:
             del self._counters[name]
         for name in self._staleness.keys() - {view.display for view in views}:

@@ -19,14 +19,14 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from orchestrator.runtime.serve import Event
 
 SECONDS = 3
-"""For an export."""
+"""The timeout of an export."""
 
 
 class Traces:
     """Turns events of `serve` into spans."""
 
     def __init__(self, processor: SpanProcessor) -> None:
-        """Take what exports spans."""
+        """Take the processor that exports spans."""
         service = os.environ.get("OTEL_SERVICE_NAME") or "idivm"
         self.provider = TracerProvider(resource=Resource.create({SERVICE_NAME: service}))
         self.provider.add_span_processor(processor)
@@ -57,7 +57,7 @@ class Traces:
 @contextmanager
 def exported() -> Iterator[Traces]:
     """Export spans by OTLP over HTTP during a block."""
-    # The default of 10 s would delay the end of `serve` as long where no collector answers.
+    # The default of 10 s would delay the end of `serve` by that time if no collector answers.
     timeout = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else SECONDS
     traces = Traces(BatchSpanProcessor(OTLPSpanExporter(timeout=timeout)))
     try:
