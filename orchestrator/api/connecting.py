@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def dsn_of(database: Any) -> str:
-    """Return the connection string of a database that is given as a string, or as a URL or engine of SQLAlchemy.
+    """Return the connection string of a database, given as a string or as a URL or engine of SQLAlchemy.
 
     >>> dsn_of("postgresql+psycopg2://me@here/db?connect_timeout=3")
     'postgresql://me@here/db?connect_timeout=3'
@@ -42,7 +42,7 @@ def named_dsn() -> str | None:
 
 
 def default_dsn() -> str:
-    """Return the connection string from the environment, or of the embedded server."""
+    """Return the connection string from the environment, or else of the embedded server."""
     if named := named_dsn():
         return named
     from orchestrator.server import embedded_dsn

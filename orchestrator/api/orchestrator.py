@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 CHECKS = 5
-"""How often `check` repeats a comparison because somebody replaced a function that a view calls."""
+"""How often `check` repeats a comparison if a function that a view calls was replaced meanwhile."""
 
 
 def connect(database: Any = None) -> Orchestrator:
@@ -99,8 +99,8 @@ class Orchestrator(Statements):
     ) -> ViewInfo:
         """Create a maintained view of a query. `spark` is the session for initialise = spark.
 
-        Inside a transaction, the status of the view is `not planned`: every read computes the query until `plan`,
-        a refresh of the view or `idivm serve` plans it after the commit.
+        Inside a transaction, the status of the view is `not planned`. Every read computes the query until
+        `plan`, a refresh of the view or `idivm serve` plans the view after the commit.
         """
         return self._create(
             CreateView(
@@ -115,14 +115,14 @@ class Orchestrator(Statements):
         )
 
     def alter_view(self, name: str, **options: Unpack[OptionValues]) -> ViewInfo:
-        """Change the options of a maintained view. Reads and writes go on meanwhile."""
+        """Change the options of a maintained view while reads and writes continue."""
         given = tuple((key, str(value)) for key, value in options.items())
         return self._alter(AlterView(f"ALTER VIEW {name}", parse_name(name), given))
 
     def refresh(self, *names: str) -> list[RefreshReport]:
-        """Refresh the named views, or all views, in one snapshot. Views that others read come first.
+        """Refresh the named views, or all views, in one snapshot. Refresh views that others read first.
 
-        Raise `RefreshError` if the refresh of a view fails. The other views are refreshed all the same.
+        Raise `RefreshError` if the refresh of a view fails. The other views are refreshed nevertheless.
         """
         return self._refresh([parse_name(name) for name in names])
 
@@ -134,7 +134,7 @@ class Orchestrator(Statements):
             return catalog.all_views(self.connection)
 
     def unplanned_views(self) -> list[UnplannedView]:
-        """The views that SQL created and that no orchestrator has planned yet."""
+        """Return the views that SQL created and that no orchestrator has planned yet."""
         with self._ours("Listing views", writes=False):
             return catalog_unplanned.unplanned_views(self.connection)
 
@@ -144,7 +144,7 @@ class Orchestrator(Statements):
             return catalog.view_named(self.connection, parse_name(name).identifier)
 
     def missing_indexes(self, view: ViewInfo) -> list[indexes.MissingIndex]:
-        """Return the indexes without which changes cost a view many times as much, dearest first."""
+        """Return the indexes without which changes cost a view many times as much, most expensive first."""
         if not view.plan.evidence.missing:
             return []
         with self._ours(f"Looking at the indexes of {view.name}", writes=False):
@@ -178,14 +178,14 @@ class Orchestrator(Statements):
                 yield from rows(connection, order, prefix or {})
 
     def dropped_views(self) -> list[DroppedView]:
-        """Return the views that DROP ... CASCADE of a table or plain view removed."""
+        """Return the views that were removed by DROP ... CASCADE of a table or plain view."""
         with self._ours("Listing views", writes=False):
             if not self._on_standby():
                 install.drop_orphans(self.connection)
             return catalog.dropped_views(self.connection)
 
     def restore(self, *names: str) -> list[ViewInfo]:
-        """Recreate the named views, or all views, that DROP ... CASCADE of a table or plain view removed."""
+        """Recreate the named views, or all views, that were removed by DROP ... CASCADE of a table or plain view."""
         with self._ours("Restoring"):
             install.drop_orphans(self.connection)
             dropped = catalog.dropped_views(self.connection)
@@ -235,7 +235,7 @@ class Orchestrator(Statements):
                     ids,
                     partial(refresh_and_compare, self.connection, ids, some=bool(names)),
                 )
-                # A function may have been replaced between the refresh and the comparison, in any snapshot.
+                # A function may be replaced between the refresh and the comparison, in any snapshot.
                 if not any(
                     not report.equal
                     and not report.error
@@ -263,7 +263,8 @@ class Orchestrator(Statements):
         """Refresh deferred views, each within its staleness bound, until `stop` is set.
 
         Use separate connections, and reopen lost connections. `metrics` and `console` are the addresses, as
-        `[HOST:]PORT`, of an endpoint for Prometheus and of the console. With `traces`, export spans of OpenTelemetry.
+        `[HOST:]PORT`, of an endpoint for Prometheus and of the console. With `traces`, export spans of
+        OpenTelemetry.
         """
         self._require_primary("Serving")
         connect, operate = self._connectors()
@@ -285,7 +286,7 @@ class Orchestrator(Statements):
         stop: threading.Event | None = None,
         report: Callable[[Event], None] = lambda event: None,
     ) -> None:
-        """Serve the console at an address, `[HOST:]PORT`, until `stop` is set. An event tells its URL."""
+        """Serve the console at an address, `[HOST:]PORT`, until `stop` is set. Report its URL in an event."""
         connect, operate = self._connectors()
         with watched(connect, operate, report, None, address, allow_refresh=allow_refresh):
             (stop or threading.Event()).wait()
@@ -295,7 +296,9 @@ class Orchestrator(Statements):
         show_top(*self._connectors())
 
     def _connectors(self) -> tuple[Callable[[], Connection[Any]], Callable[[], Orchestrator]]:
-        """Return functions that open further sessions of the same database: pinned, and an orchestrator's."""
+        """Return functions that open further sessions of the same database: a pinned connection, and an
+        orchestrator.
+        """
         dsn = self._dsn()
 
         def connect() -> Connection[Any]:
@@ -317,7 +320,8 @@ class Orchestrator(Statements):
     def health(self, max_lag: str | None = None) -> list[Finding]:
         """Report the state of capture and of each view, without changing anything or reading tables.
 
-        A view that is older than `max_lag`, as in `5min`, is a problem, as is a view that failed or is invalid.
+        A view is a problem if it is older than `max_lag`, for example `5min`, if it failed, or if it is
+        invalid.
         """
         allowed = None if max_lag is None else seconds(max_lag)
         with self._ours("Checking the health", writes=False):
@@ -327,7 +331,7 @@ class Orchestrator(Statements):
     def snapshot(self) -> Iterator[str]:
         """Keep a snapshot of the database for a block, and return its name.
 
-        Reads of `spark.read.format("idivm")` with the option `snapshot` then show this moment.
+        With the option `snapshot`, reads of `spark.read.format("idivm")` then show this snapshot.
         """
         from orchestrator.spark.initial.states import dsn_of, export_snapshot
 
@@ -345,7 +349,7 @@ class Orchestrator(Statements):
         add_columns: bool = False,
         mode: str | None = None,
         key: Sequence[str] = (),
-        format: str | None = None,  # noqa: A002 - as Spark calls it
+        format: str | None = None,  # noqa: A002 - the name in Spark
         options: Mapping[str, str] | None = None,
         where: str | None = None,
         select: str | None = None,
@@ -362,8 +366,8 @@ class Orchestrator(Statements):
     ) -> LoadReport:
         """Load files, a database or a DataFrame into a table with Spark, each row exactly once.
 
-        Without `into`, `source` is a load file (TOML) that names several tables. Spark runs at
-        `master`, else at IDIVM_SPARK_MASTER, else on all cores of this machine.
+        Without `into`, `source` is a load file (TOML) that names several tables. Spark runs at `master`, else
+        at IDIVM_SPARK_MASTER, else on all cores of this machine.
         """
         from orchestrator.spark.loading.job import tables_of
         from orchestrator.spark.loading.load import run
@@ -408,16 +412,16 @@ class Orchestrator(Statements):
         self._drop(DropView(f"DROP VIEW {name}", (parse_name(name),), if_exists, cascade))
 
     def plan(self, *names: str) -> list[PlanReport]:
-        """Plan the named views, or all, that SQL created, so that they are incremental from then on."""
+        """Plan the named views that SQL created, or all of them, so that they become incremental."""
         with self._ours("Planning"):
             chosen = unplanned.waiting(self.connection, [parse_name(name) for name in names])
             return list(unplanned.plan_views(self.connection, chosen, self._own_initialiser))
 
     def adopt(self, *names: str, dry_run: bool = False, **options: object) -> list[AdoptReport]:
-        """Make maintained views of the named materialized views and views of pg_ivm, or of all that are yours.
+        """Turn the named materialized views and views of pg_ivm, or all that you own, into maintained views.
 
-        Each keeps its name, owner, rights, indexes, comments and readers, and is taken over in a transaction of its
-        own. With `dry_run`, plan each and change nothing.
+        Each keeps its name, owner, rights, indexes, comments and readers, and is adopted in a transaction of
+        its own. With `dry_run`, plan each and change nothing.
         """
         given = {key: str(value) for key, value in options.items()}
         with self._ours("Adopting"):
@@ -432,7 +436,7 @@ class Orchestrator(Statements):
             )
 
     def release(self, name: str) -> None:
-        """Give a maintained view back as a materialized view with the same name, rights, indexes and readers."""
+        """Turn a maintained view into a materialized view with the same name, rights, indexes and readers."""
         with self._ours(f"Releasing {name}"):
             take_over.release(self.connection, parse_name(name))
 

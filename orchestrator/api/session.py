@@ -1,4 +1,4 @@
-"""What every operation of an orchestrator shares: its connection, its errors, and tidying before the work."""
+"""The base of every operation of an orchestrator: its connection, its errors, and the work before an operation."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """A connection on which idivm works, and what is known about it."""
+    """A connection on which idivm works, and its state."""
 
     def __init__(self, connection: Any) -> None:
-        """Use the session of anybody's connection: of psycopg 3, of a pool, of SQLAlchemy or of Django.
+        """Use the session of a given connection: of psycopg 3, of a pool, of SQLAlchemy or of Django.
 
-        The connection stays as it is, and stays open. Inside its transaction, views are created and changed as
-        SQL does it, and `prepare` installs the catalog if the database has none.
+        The connection keeps its state and stays open. Inside its transaction, views are created and changed
+        as by SQL. `prepare` installs the catalog if the database has none.
         """
         self.connection: Connection[Any] = (
             connection if isinstance(connection, OwnSession) else borrow(connection)
@@ -73,11 +73,11 @@ class Session:
         self.connection.close()
 
     def cancel(self) -> None:
-        """Cancel what another thread is doing with this orchestrator, which then raises `CancelledError`."""
+        """Cancel the operation of another thread on this orchestrator, which then raises `CancelledError`."""
         self.connection.cancel_safe()
 
     def prepare(self) -> None:
-        """Install or upgrade idivm's catalog. Inside a transaction, use a separate connection."""
+        """Install or upgrade idivm's catalog. Use a separate connection inside a transaction."""
         if self._in_transaction():
             open_database(self._dsn()).close()
         else:
@@ -126,7 +126,7 @@ class Session:
             yield
 
     def _require_catalog(self) -> None:
-        # `connect` has prepared its database.
+        # `connect` has already prepared its database.
         if self._is_prepared or self._in_failed_transaction():
             return
         row = self.connection.execute("SELECT pg_catalog.to_regclass('idivm.views')").fetchone()
@@ -145,7 +145,9 @@ class Session:
             )
 
     def _initialiser(self, new: NewView, spark: SparkSession | None) -> Initialiser | None:
-        """Return the function that computes the first content of a view with Spark, if the view asks for it."""
+        """Return the function that computes the first content of a view with Spark, if the view's options ask
+        for it.
+        """
         if new.options.initialise != "spark":
             return None
         from orchestrator.spark.initial.states import States, dsn_of
@@ -194,7 +196,7 @@ class Session:
                 try:
                     self._restore(dropped)
                 except IdivmError as error:
-                    # Its tables may be created later.
+                    # The tables of the view may be created later.
                     replanning.warn(self.connection, str(error))
         ids = catalog.view_ids(self.connection, [name.identifier for name in names])
         return ids, replanning.follow(self.connection, ids)

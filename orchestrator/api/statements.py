@@ -1,4 +1,4 @@
-"""The statements of a script: those on maintained views, and all others as PostgreSQL runs them."""
+"""Run the statements of a script: idivm runs statements on maintained views, PostgreSQL all others."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class Statements(Session):
         return self._pass_on(Other(statement.text, "CREATE"))
 
     def _is_materialized(self, name: QualifiedName) -> bool:
-        """Whether a name means a materialized view of PostgreSQL's."""
+        """Return whether a name means a materialized view of PostgreSQL."""
         with self._ours("Looking up names", writes=False):
             oid = catalog.relation_oid(self.connection, name.identifier)
             return catalog_take_over.is_materialized_view(self.connection, oid)

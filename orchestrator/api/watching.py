@@ -1,4 +1,4 @@
-"""What can watch a database while it is served: metrics, spans and the console."""
+"""Watch a database while it is served: metrics, spans and the console."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrator.runtime.serve import Event
 Listener: TypeAlias = Callable[[Event], None]
 
 TOKEN = "IDIVM_CONSOLE_TOKEN"
-"""The environment variable with the token of the console; without it, each start has a token of its own."""
+"""The environment variable with the token of the console. Without it, each start creates a token."""
 
 
 @contextmanager
@@ -30,7 +30,8 @@ def watched(
     traces: bool = False,
     allow_refresh: bool = False,
 ) -> Iterator[Listener]:
-    """Serve metrics and the console, and export spans, during a block. Give it the listener for events of `serve`.
+    """Serve metrics and the console, and export spans, during a block. Yield the listener for events of
+    `serve`.
 
     `operate` opens an orchestrator for the console.
     """
