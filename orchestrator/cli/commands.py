@@ -1,4 +1,4 @@
-"""One function for each command; it calls the Python interface and prints the result."""
+"""The commands of the command line: each function calls the Python interface and prints the result."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def restore(options: argparse.Namespace) -> int:
 
 
 def init(options: argparse.Namespace) -> int:
-    """`idivm init`."""
+    """Run `idivm init`."""
     with open_orchestrator(options) as orchestrator:
         name = orchestrator.connection.info.dbname
     print_done(
@@ -195,7 +195,7 @@ def init(options: argparse.Namespace) -> int:
 
 
 def plan(options: argparse.Namespace) -> int:
-    """`idivm plan`."""
+    """Run `idivm plan`."""
     with open_orchestrator(options) as orchestrator:
         reports = orchestrator.plan(*options.views)
     if options.json:

@@ -1,4 +1,4 @@
-"""Scripts by which shells complete the commands and options of `idivm`."""
+"""Scripts that complete the commands and options of `idivm` in a shell."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def _pairs(option: str, values: Sequence[str]) -> dict[str, str]:
 
 
 def _progress(as_json: bool) -> Callable[..., None]:
-    """Return a printer that writes lasting lines everywhere, and passing lines only to a terminal."""
+    """Return a printer that writes permanent lines always, and temporary lines only to a terminal."""
     terminal = sys.stderr.isatty()
 
     def say(text: str, stays: bool = False) -> None:

@@ -246,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         streams.make_usable()
         options = build_parser().parse_args(arguments)
-        # The error that follows reports a connection problem already.
+        # The error that is raised then reports the connection problem already.
         logging.getLogger("psycopg").setLevel(logging.CRITICAL)
         status: int = options.run(options)
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""How commands connect, and how they print."""
+"""Connect for commands, and print their results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STARTING = ("sql", "up")
 
 
 def open_orchestrator(options: argparse.Namespace) -> Orchestrator:
-    """Connect to the database that the options or the environment name, else to the embedded server."""
+    """Connect to the database that the options or the environment name, or else to the embedded server."""
     from orchestrator.server import EmbeddedServer
 
     if options.dsn is None and not named_dsn() and options.verb not in STARTING:
@@ -41,7 +41,7 @@ def open_orchestrator(options: argparse.Namespace) -> Orchestrator:
 
 
 def print_dropped(dropped: Iterable[DroppedView]) -> None:
-    """Say on standard error which views DROP ... CASCADE has removed."""
+    """Print on standard error which views DROP ... CASCADE removed."""
     for view in dropped:
         print(
             f"warning: {view.cause} also dropped the maintained view {view.name}; run idivm restore"
@@ -61,7 +61,7 @@ def print_result(result: StatementResult) -> None:
 
 
 _LEVELS = {"failed": "error", "disconnected": "warning", "standing by": "warning"}
-"""The levels in the log of the events of `serve`; all others are `info`."""
+"""The log levels of the events of `serve`; all other events have the level `info`."""
 
 
 def print_log(event: str, **facts: object) -> None:
@@ -72,7 +72,7 @@ def print_log(event: str, **facts: object) -> None:
 
 
 def print_event(event: Event, options: argparse.Namespace) -> None:
-    """Print what `idivm serve` did."""
+    """Print an event of `idivm serve`."""
     facts = {k: v for k, v in dataclasses.asdict(event).items() if v is not None}
     if options.log_format == "json":
         print_log(**facts)
@@ -110,7 +110,7 @@ def print_json(value: object) -> None:
 
 
 def print_done(options: argparse.Namespace, sentence: str, **facts: object) -> None:
-    """Print that a command has done its work, with facts for programs."""
+    """Print that a command has finished, with facts for programs."""
     if options.json:
         print_json({"message": sentence, **facts})
     else:

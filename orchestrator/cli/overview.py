@@ -111,7 +111,7 @@ def status(options: argparse.Namespace) -> int:
 
 
 def summary(view: ViewInfo) -> dict[str, Any]:
-    """Return what programs learn of a view."""
+    """Return the facts about a view for programs."""
     value = dataclasses.asdict(view)
     for name in ("stored_plan", "settings", "oid", "id", "base"):
         del value[name]

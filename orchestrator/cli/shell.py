@@ -1,4 +1,4 @@
-"""The shell of `idivm sql` on a terminal: history, completion, statements of several lines, \\d and \\timing."""
+"""The shell of `idivm sql` on a terminal: history, completion, multi-line statements, \\d and \\timing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _WORDS = """
 
 
 def is_complete(text: str) -> bool:
-    """Whether Enter runs a text, and does not begin another line.
+    """Return whether Enter runs a text instead of beginning another line.
 
     >>> is_complete("SELECT 1"), is_complete("SELECT 1; "), is_complete("\\\\d"), is_complete("")
     (False, True, True, True)
@@ -76,7 +76,7 @@ class Shell:
         show: Callable[[StatementResult], None],
         history: Path | None = None,
     ) -> None:
-        """Run statements with an orchestrator; `show` prints a result."""
+        """Take an orchestrator, and a function `show` that prints a result."""
         self.orchestrator = orchestrator
         self.show = show
         self.history = history or Path.home() / ".idivm_history"
@@ -149,6 +149,6 @@ class Shell:
         try:
             rows = self.orchestrator.execute(_WORDS)[0].rows
         except IdivmError:
-            # In a failed transaction, the words stay.
+            # In a failed transaction, keep the words.
             return
         self.words = [*_KEYWORDS.split(), *sorted(str(name) for (name,) in rows)]

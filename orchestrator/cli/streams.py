@@ -24,5 +24,5 @@ def give_up(stream: TextIO) -> None:
 
 
 def is_unicode(stream: TextIO) -> bool:
-    """Return whether a stream takes every character."""
+    """Return whether a stream can encode every character."""
     return (stream.encoding or "").lower().replace("-", "").startswith("utf")
