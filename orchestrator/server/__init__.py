@@ -17,5 +17,5 @@ __all__ = [
 
 
 def embedded_dsn() -> str:
-    """The connection string of the embedded server under `IDIVM_HOME`, started when needed."""
+    """Return the connection string of the embedded server under `IDIVM_HOME`. Start the server if necessary."""
     return EmbeddedServer().up().dsn

@@ -1,4 +1,4 @@
-"""The search for PostgreSQL's programs: an installed server first, then the bundled one."""
+"""Find PostgreSQL's programs: an installed server first, then the bundled server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from orchestrator.errors import ServerError
 
 OLDEST = 15
-"""The first major version that idivm works on."""
+"""The first major version that idivm supports."""
 
 _PROGRAMS = ("initdb", "postgres", "pg_ctl")
 _BUNDLED = {18: "pginstall18", 16: "pginstall"}
@@ -38,12 +38,12 @@ class Installation:
     bundled: bool = False
 
     def program(self, name: str) -> str:
-        """The full path of one of its programs."""
+        """Return the full path of a program."""
         return str(self.bindir / name)
 
 
 def find(version: int | None = None) -> Installation:
-    """The PostgreSQL to run: `IDIVM_PG_BIN`, else the newest installed, else the bundled one."""
+    """Return the PostgreSQL to run: `IDIVM_PG_BIN`, else the newest installed version, else the bundled version."""
     found = installations()
     for installation in found:
         if version in (None, installation.version):
@@ -61,9 +61,9 @@ def find(version: int | None = None) -> Installation:
 
 
 def installations() -> list[Installation]:
-    """Every usable PostgreSQL on this machine, the preferred one first, one for a version.
+    """Return the usable PostgreSQL installations on this machine by preference, one for each version.
 
-    An installed server comes before the bundled one, a newer before an older.
+    An installed server comes before the bundled server, and a newer version before an older version.
     """
     chosen = [named] if (named := _named()) else []
     installed = sorted(_installed(), key=lambda each: -each.version)
@@ -104,7 +104,7 @@ def _installed() -> Iterator[Installation]:
 
 
 def _folders() -> Iterator[Path]:
-    # pg_config may be there without a server (client libraries bring it), hence only a hint.
+    # pg_config can exist without a server, as part of the client libraries. So it is only a hint.
     if pg_config := shutil.which("pg_config"):
         answer = subprocess.run([pg_config, "--bindir"], capture_output=True, text=True)
         if answer.returncode == 0:

@@ -1,4 +1,4 @@
-"""The making of a new data directory, complete before it gets its name."""
+"""Create a data directory that gets its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.server.binaries import Installation
 from orchestrator.server.unprivileged import Account, run_as
 
 NAME = "idivm"
-"""The role and the database that a new cluster holds."""
+"""The name of the role and the database of a new cluster."""
 
 _SETTINGS = """
 # --- idivm ---
@@ -38,7 +38,7 @@ _TRIES = 1000
 
 
 def make_cluster(data: Path, installation: Installation, account: Account, password: str) -> None:
-    """Makes a cluster at `data` with the role and the database `idivm`, or nothing at all."""
+    """Create a cluster at `data` with the role and the database `idivm`, or leave nothing behind."""
     for leftover in data.parent.glob(f"{_UNFINISHED}*"):
         _remove(leftover)
     staging = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=data.parent))
@@ -48,7 +48,7 @@ def make_cluster(data: Path, installation: Installation, account: Account, passw
         configuration = str(staging / "postgresql.conf")
         _run(account, ["/bin/sh", "-c", 'cat >>"$1"', "sh", configuration], _SETTINGS)
         single = [installation.program("postgres"), "--single", "-j", "-D", str(staging)]
-        # Alone in the cluster, PostgreSQL takes statements that an empty line ends.
+        # In single-user mode with -j, an empty line ends a statement.
         _run(account, [*single, "-c", "exit_on_error=on", "postgres"], _first_statements(password))
         staging.rename(data)
     finally:
@@ -56,7 +56,7 @@ def make_cluster(data: Path, installation: Installation, account: Account, passw
 
 
 def _remove(folder: Path) -> None:
-    """Removes a folder in which the initdb of somebody who was killed may still make and remove files."""
+    """Remove a folder. The initdb of a killed process may still create and remove files in it."""
     for _ in range(_TRIES):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
@@ -65,7 +65,7 @@ def _remove(folder: Path) -> None:
 
 
 def _initdb_options() -> list[str]:
-    # Rows sort by code point on every machine; only upper() and the like know of languages.
+    # Rows sort by code point on every machine. Only functions such as upper() depend on a language.
     letters = "UTF-8" if sys.platform == "darwin" else "C.UTF-8"
     return [
         "--username=postgres",
@@ -73,7 +73,7 @@ def _initdb_options() -> list[str]:
         "--locale=C",
         f"--lc-ctype={letters}",
         "--data-checksums",
-        # The socket lies in a folder that only the server's user may enter.
+        # The socket is in a folder that only the server's user may enter.
         "--auth-local=trust",
         "--auth-host=scram-sha-256",
     ]
@@ -84,7 +84,8 @@ def _first_statements(password: str) -> str:
         sql.Identifier(NAME), sql.Literal(password)
     )
     database = sql.SQL("CREATE DATABASE {0} OWNER {0}").format(sql.Identifier(NAME))
-    # Without this the role's tables would land in the schema of its own name: idivm's catalog.
+    # Otherwise the role's tables would be created in the schema with the role's name, which is idivm's
+    # catalog.
     path = sql.SQL("ALTER ROLE {} SET search_path = public").format(sql.Identifier(NAME))
     return "".join(f"{statement.as_string()};\n\n" for statement in (role, database, path))
 

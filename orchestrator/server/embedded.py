@@ -1,4 +1,4 @@
-"""A PostgreSQL server of idivm's own, kept under one folder, that outlives whoever started it.
+"""An embedded PostgreSQL server under one folder, which keeps running after the process that started it.
 
     home/
       data/         the cluster, of one major version for its life
@@ -8,8 +8,8 @@
       server.json   what a client needs to connect
       password      the password for TCP, as a libpq password file
 
-Whoever makes, starts or stops the server holds the lock of the home, so that any number of
-processes may ask for it at once. The server inherits no lock, no terminal and no open file.
+A process that creates, starts or stops the server locks the home, so any number of processes may request the
+server at the same time. The server inherits no lock, no terminal and no open file.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from orchestrator.server.postmaster import (
 from orchestrator.server.unprivileged import Account, may_enter, reachable, run_as, server_account
 
 _SOCKET_FOLDER_BYTES = 88
-"""What the tightest system limit for a socket's address leaves beside `/.s.PGSQL.65535`."""
+"""The length that the tightest system limit for a socket's address leaves besides `/.s.PGSQL.65535`."""
 
 _SHORT = "idivm-"
-"""How folders for sockets begin that lie in /tmp because the home's own path is too long."""
+"""The prefix of socket folders in /tmp, which are used if the home's own path is too long."""
 
 _PATIENCE = 120.0
 """Seconds to wait for another process at the same home, or for a recovery after a crash."""
 
 _PORTS = range(20000, 32000)
-"""Below the ports that systems give to outgoing connections."""
+"""Below the ports that systems use for outgoing connections."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """How to reach a running server."""
+    """The address of a running server."""
 
     socket_folder: Path
     port: int
@@ -68,23 +68,23 @@ class Endpoint:
 
     @property
     def dsn(self) -> str:
-        """For clients on libpq: through the private socket, without a password."""
+        """Return the connection string for clients with libpq: through the private socket, without a password."""
         return make_conninfo(host=str(self.socket_folder), port=self.port, dbname=NAME, user=NAME)
 
     @property
     def superuser_dsn(self) -> str:
-        """The same database as the superuser, whom the private socket lets in."""
+        """Return the connection string of the same database for the superuser, whom the private socket accepts."""
         return make_conninfo(self.dsn, user="postgres")
 
     @property
     def url(self) -> str:
-        """For every other client: over TCP, with the password in it."""
+        """Return the URL for all other clients: over TCP, with the password."""
         return f"postgresql://{NAME}:{self.password}@127.0.0.1:{self.port}/{NAME}"
 
 
 @dataclass(frozen=True)
 class Status:
-    """What is known of an embedded server without starting it; no endpoint means it is down."""
+    """The state of an embedded server, found without starting it. Without an endpoint, the server is down."""
 
     home: Path
     version: int | None
@@ -92,17 +92,17 @@ class Status:
 
 
 class EmbeddedServer:
-    """The PostgreSQL server that lives under one folder."""
+    """The PostgreSQL server under one folder."""
 
     def __init__(self, home: Path | str | None = None) -> None:
-        """Takes the folder, by default `IDIVM_HOME`; nothing is touched before `up`."""
+        """Take the folder, by default `IDIVM_HOME`. Change nothing before `up`."""
         self.home = Path(home).expanduser().absolute() if home else home_directory()
         self.data = self.home / "data"
         self.log = self.home / "log"
         self.lib = self.home / "lib"
 
     def up(self) -> Endpoint:
-        """Starts the server unless it runs, making its cluster first when there is none."""
+        """Start the server unless it is running. Create its cluster first if there is none."""
         with self._explained():
             postmaster = running_postmaster(self.data)
             if postmaster and postmaster.ready:
@@ -120,7 +120,7 @@ class EmbeddedServer:
                 return self._publish(postmaster)
 
     def down(self) -> bool:
-        """Stops the server, ending its sessions; false when it did not run."""
+        """Stop the server and end its sessions. Return False if it was not running."""
         with self._explained():
             if not self.home.is_dir():
                 return False
@@ -135,7 +135,7 @@ class EmbeddedServer:
                 return postmaster is not None
 
     def add_module(self) -> None:
-        """Compiles what is in C for this server, where it finds it from its next start on."""
+        """Compile the C modules for this server, which finds them after its next start."""
         with self._explained():
             self.home.mkdir(parents=True, exist_ok=True)
             with self._lock():
@@ -145,7 +145,7 @@ class EmbeddedServer:
                 build_modules(installation, self.lib)
 
     def status(self) -> Status:
-        """Where the server is, of which version, and how to reach it when it runs."""
+        """Return the home and version of the server, and its address if it is running."""
         with self._explained():
             postmaster = running_postmaster(self.data)
             ready = postmaster is not None and postmaster.ready
@@ -182,7 +182,7 @@ class EmbeddedServer:
         account = server_account(self.data, self.home)
         fresh = not any(self.home.iterdir())
         if fresh:
-            # Root's home lets the server's user through to the data, and shows nothing.
+            # Root's home lets the server's user pass to the data, but not list the folder.
             self.home.chmod(0o700 if self.home.stat().st_uid == account.uid else 0o711)
         if not may_enter(account, self.home):
             if fresh:
@@ -206,8 +206,8 @@ class EmbeddedServer:
             pid = self._launch(installation, account, port)
             if postmaster := self._await_ready(pid):
                 return postmaster
-            # Another program may have taken the port meanwhile; and after a crash the sessions of
-            # the dead server hold its memory until they notice.
+            # Another program may have taken the port meanwhile. After a crash, the sessions of the dead
+            # server hold its memory until they notice the crash.
             words = self._last_words(pid)
             again = not _is_free(port) or "shared memory block" in words
             if not again or time.monotonic() > give_up:
@@ -219,7 +219,7 @@ class EmbeddedServer:
 
     def _launch(self, installation: Installation, account: Account, port: int) -> int:
         sockets = self._socket_folder(account)
-        # A dead server leaves its lock on the socket, whose number may be another process's now.
+        # A dead server leaves its lock on the socket, with a process ID that another process may have now.
         _clear_sockets(sockets)
         # unix_socket_directories is a list whose members may be quoted.
         folder = str(sockets).replace('"', '""')
@@ -228,11 +228,11 @@ class EmbeddedServer:
             "port": str(port),
             "unix_socket_directories": f'"{folder}"',
         }
-        # A colon parts the folders of this list, and nothing escapes it.
+        # A colon separates the folders of this list and cannot be escaped.
         if ":" not in str(self.lib):
             settings["dynamic_library_path"] = f"{self.lib}:$libdir"
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        # The shell leaves at once, so that the server is nobody's child and nobody's zombie.
+        # The shell exits at once, so the server is not a child of this process and leaves no zombie.
         detach = 'log=$1; shift; "$@" </dev/null >"$log" 2>&1 & echo $!'
         program = [installation.program("postgres"), "-D", str(self.data), *options]
         shell = ["/bin/sh", "-c", detach, "sh", str(self.log / "start.log")]
@@ -273,7 +273,7 @@ class EmbeddedServer:
 
     def _socket_folder(self, account: Account) -> Path:
         folder = self.home / "run"
-        # libpq reads a comma as the end of a host's name.
+        # libpq treats a comma as the end of a host name.
         if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES and "," not in str(folder):
             return folder
         if last := self._short_folder(account):
@@ -283,7 +283,7 @@ class EmbeddedServer:
         return folder
 
     def _short_folder(self, account: Account) -> Path | None:
-        """The folder in /tmp that held the last socket, if it is there and still private."""
+        """Return the folder in /tmp of the last socket, if it exists and is still private."""
         last = Path(str(self._published("socket_folder")))
         if last.parent != Path("/tmp") or not last.name.startswith(_SHORT) or not last.exists():
             return None

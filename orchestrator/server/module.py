@@ -1,4 +1,4 @@
-"""The building of what is in C, for a server whose own folders may not be written to."""
+"""Build the C modules for a server whose own folders may not be writable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINK = ("-bundle", "-undefined", "dynamic_lookup") if sys.platform == "darwin" 
 
 
 def build_modules(installation: Installation, folder: Path) -> list[Path]:
-    """Compiles the modules for one PostgreSQL into a folder, and gives the libraries' paths."""
+    """Compile the modules for a PostgreSQL version into a folder. Return the paths of the libraries."""
     headers = _headers(installation)
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
@@ -33,7 +33,7 @@ def build_modules(installation: Installation, folder: Path) -> list[Path]:
 
 
 def _compiled(command: Sequence[str], source: Path, library: Path) -> Path:
-    # Servers may run what an earlier build left; a file that is in use must not change.
+    # Servers may use the library of an earlier build, and a library in use must not change.
     made = library.with_suffix(".new")
     done = subprocess.run([*command, str(source), "-o", str(made)], capture_output=True, text=True)
     if done.returncode != 0:

@@ -1,4 +1,4 @@
-"""Where idivm keeps what outlives a process: the embedded server's home and the cache."""
+"""The folders of files that outlive a process: the embedded server's home and the cache."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def home_directory() -> Path:
-    """The embedded server's home: `IDIVM_HOME`, or a default that the server's user can reach.
+    """Return the embedded server's home: `IDIVM_HOME`, or a default that the server's user can reach.
 
-    Root's own home is closed to every other user, and PostgreSQL never runs as root, so that root
-    keeps its server under /var/lib.
+    Root's own home is closed to all other users, and PostgreSQL never runs as root. So root keeps its server
+    under /var/lib.
     """
     if chosen := os.environ.get("IDIVM_HOME"):
         return Path(chosen).expanduser().absolute()
@@ -20,7 +20,7 @@ def home_directory() -> Path:
 
 
 def cache_directory() -> Path:
-    """Where files are kept that can be made again at any time."""
+    """Return the folder for files that can be created again at any time."""
     if os.geteuid() == 0:
         return Path("/var/cache/idivm")
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "idivm"

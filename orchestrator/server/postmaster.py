@@ -1,4 +1,4 @@
-"""What `postmaster.pid` in a data directory tells, and whether its server really is alive."""
+"""Read `postmaster.pid` in a data directory, and find out whether its server is running."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 _PID_FILE = "postmaster.pid"
 _NO_PROCESS = 2**31 - 1
-"""More than any system numbers its processes to."""
+"""More than the greatest process ID of any system."""
 
 _PROCESSES = Path("/proc")
 
 
 @dataclass(frozen=True)
 class Postmaster:
-    """A running server, as its data directory describes it."""
+    """A running server, as described by its data directory."""
 
     pid: int
     port: int
@@ -25,12 +25,12 @@ class Postmaster:
 
     @property
     def ready(self) -> bool:
-        """Whether it takes connections."""
+        """Return whether it accepts connections."""
         return self.status == "ready"
 
 
 def running_postmaster(data: Path) -> Postmaster | None:
-    """The live server of a data directory; a pid file left by a dead one counts for nothing."""
+    """Return the running server of a data directory. Ignore the pid file of a dead server."""
     lines = _pid_file_lines(data)
     pid = _number(lines, 0)
     if not is_postmaster(pid, data):
@@ -41,24 +41,24 @@ def running_postmaster(data: Path) -> Postmaster | None:
 
 
 def disown_dead_server(data: Path) -> None:
-    """Makes the pid file of a dead server harmless, whoever bears its number now.
+    """Make the pid file of a dead server harmless, whichever process has its ID now.
 
-    PostgreSQL would take another process of that number, or the unreaped remains of the server, for
-    a living predecessor and refuse to start. The file itself must stay: the shared memory it names
-    is how PostgreSQL notices orphans that still write to the data.
+    PostgreSQL would take another process with that ID, or the server's zombie, for a running server and
+    refuse to start. The file itself must stay, because it names the shared memory by which PostgreSQL notices
+    orphaned sessions that still write to the data.
     """
     lines = _pid_file_lines(data)
     pid = _number(lines, 0)
     if pid and not is_postmaster(pid, data):
         lines[0] = str(_NO_PROCESS)
-        # Root writes into another user's folder here, who must not lead it elsewhere by a link.
+        # Root writes into another user's folder here. That user must not redirect the write by a link.
         file = os.open(data / _PID_FILE, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
         with os.fdopen(file, "w") as pid_file:
             pid_file.write("\n".join(lines) + "\n")
 
 
 def is_postmaster(pid: int, data: Path) -> bool:
-    """Whether a process is the server of this data directory."""
+    """Return whether a process is the server of this data directory."""
     if pid <= 0 or not is_alive(pid):
         return False
     if not _PROCESSES.is_dir():
@@ -69,17 +69,17 @@ def is_postmaster(pid: int, data: Path) -> bool:
     process = _PROCESSES / str(pid)
     try:
         program = Path(os.fsdecode((process / "cmdline").read_bytes().split(b"\0")[0]))
-        # The server works inside its data directory, which stays true when that is moved.
+        # The server's working directory is its data directory, even if that is moved.
         return "postgres" in program.name and (process / "cwd").samefile(data)
     except OSError:
-        return False  # gone meanwhile, or another user's
+        return False  # the process has ended, or belongs to another user
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process exists and is more than an unreaped entry in the process table."""
+    """Return whether a process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
-        # The state follows the program's name, which is in parentheses and may hold some itself.
+        # The state follows the program's name, which is in parentheses and may contain parentheses.
         stat = (_PROCESSES / str(pid) / "stat").read_text(errors="replace")
         return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
     except ProcessLookupError:

@@ -1,7 +1,7 @@
-"""Runs PostgreSQL's programs as another user where the caller is root, whom PostgreSQL refuses.
+"""Run PostgreSQL's programs as another user if the caller is root, because PostgreSQL refuses to run as root.
 
-`python -m orchestrator.server.unprivileged PROGRAM ARGUMENT...` becomes that program: same process,
-less power, and out of reach of the terminal's signals.
+`python -m orchestrator.server.unprivileged PROGRAM ARGUMENT...` becomes that program: in the same process,
+without root's rights, and in a session that the terminal's signals do not reach.
 """
 
 from __future__ import annotations
@@ -27,21 +27,23 @@ _ENVIRONMENT = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 @dataclass(frozen=True)
 class Account:
-    """A user of the operating system that a server runs as."""
+    """A user of the operating system that runs a server."""
 
     name: str
     uid: int
     gid: int
 
     def own(self, path: Path) -> None:
-        """Gives a file or folder just made to this account."""
+        """Give a newly created file or folder to this account."""
         os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
 
 def server_account(*owners: Path) -> Account:
-    """Whom a server runs as: the caller, or for root the owner of the first path not its own.
+    """Return the account that runs a server: the caller, or for root the owner of the first path that root
+    does not own.
 
-    Failing that, root's servers belong to `postgres` or, where there is no such user, to `nobody`.
+    If there is no such path, root's servers belong to `postgres` or, if that user does not exist, to
+    `nobody`.
     """
     if os.geteuid() != 0:
         return _account(os.geteuid(), os.getegid())
@@ -67,9 +69,9 @@ def run_as(
     cwd: Path | str = "/",
     text: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command as `account` in a session of its own; its errors go where its output goes."""
+    """Run a command as `account` in a session of its own. Its errors go to its output."""
     root = os.geteuid() == 0
-    # Nothing of the caller's environment, which may hold secrets and PG* settings, but these.
+    # The caller's environment may contain secrets and PG* settings, so pass only these variables.
     kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     try:
         return subprocess.run(
@@ -94,12 +96,12 @@ def run_as(
 
 
 def may_enter(account: Account, folder: Path) -> bool:
-    """Whether `account` reaches a folder through all the folders above it."""
+    """Return whether `account` can reach a folder through all the folders above it."""
     return run_as(account, ["/bin/sh", "-c", 'cd -- "$1"', "sh", folder]).returncode == 0
 
 
 def reachable(installation: Installation, account: Account) -> Installation:
-    """The installation, or a copy of the bundled one where `account` may not enter its folder."""
+    """Return the installation, or a copy of the bundled one if `account` may not enter its folder."""
     if _runs(installation, account):
         return installation
     if not installation.bundled:
@@ -117,13 +119,13 @@ def reachable(installation: Installation, account: Account) -> Installation:
 
 
 def main(arguments: list[str]) -> None:
-    """Becomes the program named by the arguments, without root's rights."""
+    """Become the program that the arguments name, without root's rights."""
     if os.geteuid() == 0:
         account = server_account()
         os.setgroups([])
         os.setgid(account.gid)
         os.setuid(account.uid)
-    with contextlib.suppress(PermissionError):  # it leads a session already
+    with contextlib.suppress(PermissionError):  # the process already leads a session
         os.setsid()
     os.execv(arguments[0], arguments)
 
@@ -137,14 +139,14 @@ def _account(uid: int, gid: int) -> Account:
 
 def _runs(installation: Installation, account: Account) -> bool:
     try:
-        # initdb and not postgres: it also needs the libraries that are shipped beside it.
+        # Use initdb, not postgres: it also needs the libraries that are shipped beside it.
         return run_as(account, [installation.program("initdb"), "--version"]).returncode == 0
     except ServerError:
         return False
 
 
 def _shared_copy(installation: Installation) -> Installation:
-    # The programs look for their libraries at a fixed distance, in a folder beside the package.
+    # The programs find their libraries by a relative path, in a folder beside the package.
     prefix = installation.bindir.parent
     package = prefix.parent
     libraries = package.with_name(f"{package.name}.libs")
@@ -161,7 +163,7 @@ def _shared_copy(installation: Installation) -> Installation:
             _open_to_all(staging)
             staging.rename(target)
         except OSError:
-            if not target.is_dir():  # else another process was faster
+            if not target.is_dir():  # otherwise another process was faster
                 raise
         finally:
             shutil.rmtree(staging, ignore_errors=True)
