@@ -1,5 +1,5 @@
-"""Maintained views in SQLAlchemy, Alembic, Django and pytest; users import these modules from `idivm`.
+"""Maintained views in SQLAlchemy, Alembic, Django and pytest. Users import these modules from `idivm`.
 
-Each creates views by idivm's functions in SQL, over the framework's own connection and inside its transaction. So a
-migration either happens as a whole or not at all.
+Each module creates views by idivm's SQL functions, over the framework's own connection and inside its
+transaction. So a migration is applied either completely or not at all.
 """

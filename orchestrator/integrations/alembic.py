@@ -1,4 +1,4 @@
-"""Operations of Alembic on maintained views, and their part in autogenerate."""
+"""Operations of Alembic on maintained views, with support for autogenerate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orchestrator.integrations.sqlalchemy import (
 
 
 class _ViewOp(MigrateOperation):
-    """An operation on a view that has a query and options, and may have had others before."""
+    """An operation on a view with a query and options, and their former values if there are any."""
 
     def __init__(
         self,
@@ -56,17 +56,17 @@ class CreateMaintainedViewOp(_ViewOp):
 
 @Operations.register_operation("replace_maintained_view")
 class ReplaceMaintainedViewOp(_ViewOp):
-    """Give a maintained view another query or other options."""
+    """Change the query or the options of a maintained view."""
 
     @classmethod
     def replace_maintained_view(
         cls, operations: Operations, relation: str, query: str, **options: str
     ) -> None:
-        """Give a maintained view another query; options that are not given stay."""
+        """Change the query of a maintained view. Options that are not given stay."""
         operations.invoke(cls(relation, query, options))
 
     def reverse(self) -> MigrateOperation:
-        """Return the operation that gives the view its former query and options."""
+        """Return the operation that restores the view's former query and options."""
         assert self.before is not None
         return ReplaceMaintainedViewOp(
             self.relation, *self.before, before=(self.query, self.options)
@@ -136,7 +136,7 @@ _EXISTING = sa.text("""
 
 @comparators.dispatch_for("schema")
 def _compare(context: AutogenContext, upgrade: UpgradeOps, schemas: Any) -> None:
-    """Compare the views of the metadata with those of the database."""
+    """Compare the views of the metadata with the views of the database."""
     connection, metadata = context.connection, context.metadata
     assert connection is not None
     wanted = dict(metadata.info.get(VIEWS, {})) if isinstance(metadata, sa.MetaData) else {}
@@ -144,7 +144,7 @@ def _compare(context: AutogenContext, upgrade: UpgradeOps, schemas: Any) -> None
     existing: dict[str, tuple[str, dict[str, str]]] = {}
     if connection.scalar(has_catalog):
         existing = {row[0]: (row[1], row[2]) for row in connection.execute(_EXISTING)}
-    # The relations of idivm are no tables of the user's.
+    # The relations of idivm are not tables of the user.
     upgrade.ops[:] = [op for op in upgrade.ops if not _is_ours(op, existing)]
     for relation in [relation for relation in existing if relation not in wanted]:
         upgrade.ops.insert(0, DropMaintainedViewOp(relation, *existing[relation]))
@@ -170,13 +170,13 @@ def _is_ours(op: MigrateOperation, existing: Mapping[str, Any]) -> bool:
 
 
 def _has_query(connection: sa.Connection, relation: str, query: str) -> bool:
-    """Whether a view has this query, whatever the layout of its text."""
+    """Return whether a view has this query, whatever the layout of its text."""
     view = sa.cast(sa.literal(relation), postgresql.REGCLASS)
     savepoint = connection.begin_nested()
     try:
         return bool(connection.scalar(sa.select(sa.func.idivm.has_query(view, query))))
     except sa.exc.DBAPIError:
-        # The query reads what the migration is yet to create.
+        # The query reads an object that the migration has yet to create.
         return False
     finally:
         savepoint.rollback()

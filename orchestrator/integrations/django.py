@@ -15,11 +15,13 @@ Query: TypeAlias = Any
 """SQL, a QuerySet, or a function from the `apps` of a migration to a QuerySet."""
 
 OPTION = "maintained_view"
-"""The key of a model's options in the state of migrations under which its view is."""
+"""The key of the view in a model's options, in the state of migrations."""
 
 
 class _ViewBase(ModelBase):
-    """Takes `maintained_view` and `maintained_options` out of `class Meta`, where Django allows no others."""
+    """Removes `maintained_view` and `maintained_options` from `class Meta`, where Django allows only its own
+    options.
+    """
 
     def __new__(cls, name: str, bases: tuple[type, ...], attributes: Any, **rest: Any) -> Any:
         meta = attributes.get("Meta")
@@ -35,7 +37,7 @@ class _ViewBase(ModelBase):
 
 
 class MaintainedView(models.Model, metaclass=_ViewBase):
-    """A model whose rows are those of a maintained view.
+    """A model whose rows are the rows of a maintained view.
 
     `class Meta` may have `maintained_view`, a query as SQL or QuerySet, and `maintained_options`.
     """
@@ -43,7 +45,7 @@ class MaintainedView(models.Model, metaclass=_ViewBase):
     _maintained: dict[str, Any]
 
     class Meta:
-        """No table belongs to this class."""
+        """This class has no table."""
 
         abstract = True
 
@@ -66,7 +68,7 @@ class MaintainedView(models.Model, metaclass=_ViewBase):
 
 
 class _ViewOperation(Operation):
-    """An operation on a view; the state of the migrations holds its query and options."""
+    """An operation on a view. The state of the migrations holds the view's query and options."""
 
     reduces_to_sql = True
 
@@ -100,7 +102,7 @@ class _ViewOperation(Operation):
     def _create(self, app_label: str, editor: Any, state: ProjectState) -> None:
         relation, view = _view_of(app_label, self.name, editor, state)
         if not editor.collect_sql:
-            # Django's other commands need not wait for this import.
+            # Importing here keeps Django's other commands from waiting for this import.
             from orchestrator.api import Orchestrator
 
             Orchestrator(editor.connection).prepare()
@@ -135,7 +137,7 @@ class CreateMaintainedView(_ViewOperation):
         fields: Sequence[tuple[str, Any]],
         db_table: str | None = None,
     ) -> None:
-        """Describe the view of the model `name`; a query may be SQL or a function from `apps` to a QuerySet."""
+        """Describe the view of the model `name`. A query is SQL or a function from `apps` to a QuerySet."""
         super().__init__(name, query, options)
         self.fields = list(fields)
         self.db_table = db_table
@@ -161,12 +163,12 @@ class CreateMaintainedView(_ViewOperation):
         self._drop(app_label, schema_editor, from_state)
 
     def describe(self) -> str:
-        """Say what `migrate` does."""
+        """Return what `migrate` does, as text."""
         return f"Create maintained view {self.name}"
 
 
 class ReplaceMaintainedView(_ViewOperation):
-    """Give a maintained view another query; options that are not given stay."""
+    """Change the query of a maintained view. Options that are not given stay."""
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
         """Change the view in the state."""
@@ -183,11 +185,11 @@ class ReplaceMaintainedView(_ViewOperation):
     def database_backwards(
         self, app_label: str, schema_editor: Any, from_state: ProjectState, to_state: ProjectState
     ) -> None:
-        """Give the view its former query and options."""
+        """Restore the view's former query and options."""
         self._replace(app_label, schema_editor, to_state)
 
     def describe(self) -> str:
-        """Say what `migrate` does."""
+        """Return what `migrate` does, as text."""
         return f"Replace the query of maintained view {self.name}"
 
 
@@ -198,7 +200,7 @@ class DeleteMaintainedView(Operation):
     _drop, _create, _run = _ViewOperation._drop, _ViewOperation._create, _ViewOperation._run
 
     def __init__(self, name: str) -> None:
-        """Name the model of the view."""
+        """Take the name of the view's model."""
         self.name = name
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
@@ -218,21 +220,21 @@ class DeleteMaintainedView(Operation):
         self._create(app_label, schema_editor, to_state)
 
     def describe(self) -> str:
-        """Say what `migrate` does."""
+        """Return what `migrate` does, as text."""
         return f"Delete maintained view {self.name}"
 
 
 def _view_of(
     app_label: str, name: str, editor: Any, state: ProjectState
 ) -> tuple[str, dict[str, Any]]:
-    """Return the relation of a view as SQL writes it, and its query and options."""
+    """Return the relation of a view as an SQL name, and the view's query and options."""
     model = state.apps.get_model(app_label, name)
     relation = editor.connection.ops.quote_name(model._meta.db_table)
     return relation, state.models[app_label, name.lower()].options[OPTION]
 
 
 def _sql(query: Query, apps: Any) -> str:
-    """Return the text of a query; a function gets the models as they are at the migration."""
+    """Return the text of a query. A function gets the models of the migration's state."""
     if callable(query):
         query = query(apps)
     if isinstance(query, str):

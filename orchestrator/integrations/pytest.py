@@ -1,4 +1,4 @@
-"""The pytest plug-in of idivm: the fixture `idivm_database`."""
+"""The pytest plugin of idivm: the fixture `idivm_database`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def idivm_server() -> str:
-    """The connection string of the server for `idivm_database`: IDIVM_DSN, or the embedded server."""
+    """Return the connection string of the server for `idivm_database`: IDIVM_DSN, or the embedded server."""
     from orchestrator.api import default_dsn
 
     return default_dsn()
@@ -21,7 +21,7 @@ def idivm_server() -> str:
 
 @pytest.fixture
 def idivm_database(idivm_server: str) -> Iterator[Orchestrator]:
-    """An orchestrator on a database of its own, which is dropped after the test."""
+    """Yield an orchestrator on a database of its own, which is dropped after the test."""
     from uuid import uuid4
 
     from psycopg.conninfo import make_conninfo

@@ -11,13 +11,13 @@ from sqlalchemy.dialects import postgresql
 
 DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 VIEWS = "idivm"
-"""The key of `MetaData.info` under which the maintained views of the metadata are."""
+"""The key of the maintained views in `MetaData.info`."""
 
 
 class MaintainedView(sa.Table):
     """A maintained view that queries and mapped classes use like a table.
 
-    `metadata.create_all` and `drop_all` create and drop it after and before the tables.
+    `metadata.create_all` creates it after the tables, and `drop_all` drops it before the tables.
     """
 
     inherit_cache = True
@@ -35,22 +35,22 @@ class MaintainedView(sa.Table):
         schema: str | None = None,
         **options: Any,
     ) -> MaintainedView:
-        """Describe a view; `key` names the columns that identify a row, as a mapped class needs.
+        """Describe a view. `key` names the columns that identify a row, which a mapped class needs.
 
-        The columns come from the query, or are listed if the query is a string. `options` are those of a view,
-        such as `maintain="eager"`.
+        The columns come from the query, or are listed if the query is a string. `options` are those of a
+        view, such as `maintain="eager"`.
         """
         if isinstance(query, str):
             text = query
         else:
             text = str(query.compile(dialect=DIALECT, compile_kwargs={"literal_binds": True}))
-            # The text goes to the database as a value, where a percent sign stands for itself.
+            # The text goes to the database as a value, where a percent sign is not escaped.
             text = text.replace("%%", "%")
             columns = columns or tuple(
                 sa.Column(column.name, column.type, primary_key=column.name in set(key))
                 for column in query.selected_columns
             )
-        # In metadata of its own, as `create_all` would make it a table.
+        # The view has its own metadata, because `create_all` would create it as a table.
         apart = sa.MetaData(schema=metadata.schema)
         create: Any = super().__new__
         view: MaintainedView = create(cls, name, apart, *columns, schema=schema)
@@ -64,13 +64,13 @@ class MaintainedView(sa.Table):
         return view
 
     def __init__(self, *arguments: Any, _no_init: bool = True, **options: Any) -> None:
-        """Initialize the table; Python calls this a second time, with the arguments of the view."""
+        """Initialize the table. Python calls this a second time, with the arguments of the view."""
         if not _no_init:
             super().__init__(*arguments, _no_init=False, **options)
 
     @property
     def relation(self) -> str:
-        """The name of the view in SQL."""
+        """Return the name of the view in SQL."""
         return str(DIALECT.identifier_preparer.format_table(self))
 
     def refresh(self, connection: Any) -> None:
@@ -82,7 +82,7 @@ def prepare(connection: sa.Connection) -> None:
     """Install idivm's catalog over a separate connection if the database has none."""
     catalog = sa.func.to_regclass("idivm.views")
     if connection.scalar(sa.select(sa.cast(catalog, sa.Text))) is None:
-        # Programs that create no views need not wait for this import.
+        # Importing here keeps programs that create no views from waiting for this import.
         from orchestrator.api import connect
 
         connect(connection.engine).close()
@@ -100,7 +100,7 @@ def create_view(
 
 
 def replace_view(relation: str, query: str, options: Mapping[str, str]) -> sa.Select[Any]:
-    """Return the statement that gives a view another query."""
+    """Return the statement that changes the query of a view."""
     null = sa.null()
     view = sa.cast(sa.literal(relation), postgresql.REGCLASS)
     return _as_text(sa.func.idivm.replace_view(view, query, null, null, null, _json(options)))
