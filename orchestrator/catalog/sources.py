@@ -94,7 +94,7 @@ def load_source(connection: Connection[Any], source_id: int) -> Captured:
 
 
 def sources_without_capture(connection: Connection[Any], among: Collection[int]) -> list[int]:
-    """Return the sources whose capture lacks a dropped part."""
+    """Return the sources whose capture has lost a part."""
     rows = connection.execute(
         "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation"
         " WHERE s.id = ANY (%s) AND idivm.capture_is_broken(s.id) ORDER BY s.id",
@@ -176,7 +176,7 @@ def former_functions(connection: Connection[Any], source_id: int) -> list[Compos
 
 
 def sources_with_other_layouts(connection: Connection[Any], among: Collection[int]) -> list[int]:
-    """Return the sources with members whose columns differ from those for which capture was created."""
+    """Return the sources with members whose columns differ from the columns at the creation of their capture."""
     rows = connection.execute(
         "SELECT DISTINCT m.source FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member"
         " WHERE m.source = ANY (%s) AND m.layout IS DISTINCT FROM idivm.layout(m.member) ORDER BY 1",

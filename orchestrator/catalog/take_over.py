@@ -61,7 +61,7 @@ def adoptable(connection: Connection[Any], oid: int) -> Adoptable | None:
 
 
 def own_adoptables(connection: Connection[Any]) -> list[tuple[str, str]]:
-    """Return schemas and names of all relations that this role may adopt, lower ones first."""
+    """Return schemas and names of all relations that this role may adopt, lower views first."""
     return connection.execute(
         "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE c.relkind IN ('m', 'r') AND idivm.owns(c.oid) AND n.nspname <> ALL (%s)"
@@ -141,7 +141,7 @@ def options_of(connection: Connection[Any], relation: Composable) -> Composable:
 
 @contextmanager
 def kept_properties(connection: Connection[Any], relation: Composable) -> Iterator[None]:
-    """Restore the properties of a view after a block that drops it and creates another one of its name."""
+    """Restore the properties of a view after a block that drops it and creates another view of its name."""
     name = relation.as_string(connection)
     before = connection.execute(
         "SELECT r::oid, ARRAY(SELECT idivm.properties_of(r, 'VIEW')) FROM to_regclass(%s) AS r",
@@ -163,7 +163,7 @@ def release(connection: Connection[Any], relation: int) -> None:
 
 
 def existing_views(connection: Connection[Any], ids: Sequence[int]) -> list[int]:
-    """Return the IDs of the views that still exist, lower ones first."""
+    """Return the IDs of the views that still exist, lower views first."""
     rows = connection.execute(
         "SELECT v.id FROM idivm.views v WHERE v.id = ANY (%s) AND v.status <> 'building' ORDER BY v.id",
         [list(ids)],

@@ -55,12 +55,12 @@ _READY = SQL(
 
 
 def unplanned_views(connection: Connection[Any]) -> list[UnplannedView]:
-    """Return all views that wait for planning, lower ones first."""
+    """Return all views that wait for planning, lower views first."""
     return _views(connection, SQL("true"))
 
 
 def views_with(connection: Connection[Any], oids: Sequence[int]) -> list[UnplannedView]:
-    """Return the views with these oids that wait for planning, lower ones first."""
+    """Return the views with these oids that wait for planning, lower views first."""
     return _views(connection, SQL("c.oid = ANY (%s::oid[])"), list(oids))
 
 

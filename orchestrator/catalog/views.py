@@ -286,7 +286,7 @@ def add_to_error(connection: Connection[Any], view_id: int, reason: str) -> str:
 
 
 def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str]]:
-    """Return the maintained views that read a maintained view directly or indirectly, upper ones first."""
+    """Return the maintained views that read a maintained view directly or indirectly, upper views first."""
     rows = connection.execute(
         """
         WITH RECURSIVE readers(id, depth) AS (
@@ -332,7 +332,7 @@ def _view_id(connection: Connection[Any], name: Composable) -> int:
 
 
 def refresh_order(connection: Connection[Any], view_ids: Sequence[int]) -> list[int]:
-    """Return views and the maintained views that they read directly or indirectly, lower ones first."""
+    """Return views and the maintained views that they read directly or indirectly, lower views first."""
     rows = connection.execute("SELECT idivm.refresh_order(%s)", [list(view_ids)])
     return [row[0] for row in rows.fetchall()]
 

@@ -58,7 +58,7 @@ class Explanation:
     """The definition and the statements of the refresh function."""
     why: str
     missing_indexes: list[indexes.MissingIndex]
-    """The indexes that the program would use, the most important ones first."""
+    """The indexes that the program would use, the most important first."""
     details: dict[str, Any]
     summary: str
     """A sentence with the cost of a change and the cost of recomputing the view."""

@@ -127,7 +127,7 @@ def migrate(connection: Connection[Any], wanted: Shipped | None = None) -> list[
             ) from error
         row = connection.execute("SELECT to_regproc('idivm.create_pending') IS NOT NULL").fetchone()
         if row is not None and row[0]:
-            # A text that may have changed generates the functions of each log.
+            # The functions of each log are generated from a text that may have changed.
             connection.execute("SELECT idivm.create_pending(id) FROM idivm.sources")
     return [migration.name for migration in missing]
 

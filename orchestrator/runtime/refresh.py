@@ -33,7 +33,7 @@ class RefreshReport:
 
 
 class RefreshError(DatabaseError):
-    """Some views could not be refreshed; the others were."""
+    """Some views could not be refreshed. The other views were refreshed."""
 
     exit_status = 1
 

@@ -75,7 +75,7 @@ def _reason(error: Exception) -> str:
 def waiting(
     connection: Connection[Any], names: Sequence[QualifiedName] = ()
 ) -> list[UnplannedView]:
-    """Return the named views that wait for planning, or all, lower ones first."""
+    """Return the named views that wait for planning, or all such views, lower views first."""
     catalog_unplanned.remove_dropped(connection)
     if not names:
         return catalog_unplanned.unplanned_views(connection)

@@ -48,7 +48,7 @@ def make_cluster(data: Path, installation: Installation, account: Account, passw
         configuration = str(staging / "postgresql.conf")
         _run(account, ["/bin/sh", "-c", 'cat >>"$1"', "sh", configuration], _SETTINGS)
         single = [installation.program("postgres"), "--single", "-j", "-D", str(staging)]
-        # In single-user mode with -j, an empty line ends a statement.
+        # In single-user mode with -j, a semicolon and an empty line end a statement.
         _run(account, [*single, "-c", "exit_on_error=on", "postgres"], _first_statements(password))
         staging.rename(data)
     finally:

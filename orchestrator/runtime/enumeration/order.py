@@ -20,7 +20,7 @@ Known: TypeAlias = Mapping[str, Composable]
 
 @dataclass(frozen=True)
 class Order:
-    """The states in which the rows of a view are found one after the other."""
+    """The facts about a view that are needed to find its rows one after the other."""
 
     names: Names
     content: Identifier

@@ -61,7 +61,7 @@ class MissingIndex:
 
 
 def missing_for(connection: Connection[Any], plan: MaintenancePlan) -> list[MissingIndex]:
-    """Return the indexes that the plan of a view would use, the most important ones first."""
+    """Return the indexes that the plan of a view would use, the most important first."""
     factors = {each.probe: each.factor for each in plan.evidence.missing}
     wanted = missing(connection, [*factors, *plan.program.probes], factors)
     wanted.sort(key=lambda item: -(item.factor or 0.0))

@@ -43,7 +43,7 @@ def refuse_time_dependent(connection: Connection[Any], view_id: int, mode: str) 
 
 
 def sync(connection: Connection[Any]) -> None:
-    """Create the missing triggers of the modes on captured tables, also on new partitions."""
+    """Give captured tables and their new partitions the triggers that the modes need, and drop all others."""
     connection.execute("SELECT idivm.sync_modes()")
 
 

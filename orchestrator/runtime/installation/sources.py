@@ -56,7 +56,7 @@ def switch_form(connection: Connection[Any]) -> int:
 
 
 def sync_members(connection: Connection[Any], source_ids: Collection[int]) -> None:
-    """Add capture to new partitions and inheritance children of some sources, and remove it from lost ones.
+    """Add capture to new partitions and inheritance children of some sources, and remove it from lost tables.
 
     Before that, each refresh rebuilds the views that read these tables; afterwards, the next refresh rebuilds
     them once more. If the columns of a table differ from the captured layout, create its capture functions

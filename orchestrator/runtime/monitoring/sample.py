@@ -192,7 +192,7 @@ class Monitor:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection[Any]]:
-        """Give the connection to a block, and open another one next time if the block fails."""
+        """Give the connection to a block. If the block fails, open another connection next time."""
         if self._connection is None or self._connection.closed:
             self._connection = self._connect()
             self._connection.execute(

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from orchestrator.runtime.serve import Event
 
 SECONDS = 3
-"""The timeout of an export."""
+"""The timeout of an export, in seconds."""
 
 
 class Traces:
