@@ -77,7 +77,7 @@ class Session:
         self.connection.cancel_safe()
 
     def prepare(self) -> None:
-        """Install or upgrade idivm's catalog. Use a separate connection inside a transaction."""
+        """Install or upgrade idivm's catalog. Inside a transaction, this uses a separate connection."""
         if self._in_transaction():
             open_database(self._dsn()).close()
         else:
