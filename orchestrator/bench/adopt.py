@@ -1,6 +1,7 @@
-"""What it takes to adopt materialized views, beside refreshing them, and whether anything gets lost.
+"""Compare adopting materialized views with refreshing them, and check that adoption loses nothing.
 
-The schema has sums, joins and filters over two tables, with indexes, rights, comments and views that read them.
+The schema has sums, joins and filters over two tables. It also has indexes, rights, comments and
+plain views that read the materialized views.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _QUERIES = (
     " WHERE customer % 50 <> {n} GROUP BY day, status",
     "SELECT customer, day, amount AS total FROM idivm_bench.orders WHERE amount > 900 AND id % 50 <> {n}",
 )
-"""Each view has another number in its query."""
+"""Queries of the views; each view puts its own number into its query."""
 
 _FACTS = """
     SELECT 'column', c.relname || '.' || a.attname, format_type(a.atttypid, a.atttypmod), a.attacl::text,
@@ -85,7 +86,7 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Measure on a server of its own, or in schema idivm_bench of the database at `dsn`."""
+    """Run the benchmark on its own server, or in schema idivm_bench of the database at `dsn`."""
     if views < 1 or orders < 100 or repeat < 1:
         raise UsageError("It needs --views of 1, --orders of 100 and --repeat of 1 or more.")
     if dsn is None:
@@ -145,7 +146,7 @@ def _materialized_view(connection: Connection[Any], number: int) -> str:
 def _round(
     orchestrator: Orchestrator, names: list[str], say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Refresh the materialized views, adopt them and release them."""
+    """Measure one round: refresh the materialized views, adopt them, release them."""
     before = set(orchestrator.connection.execute(_FACTS).fetchall())
 
     def lost() -> int:

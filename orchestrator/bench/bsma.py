@@ -1,7 +1,7 @@
-"""Eight views over a social network while users tweet: figure 10 of papers/idivm.txt.
+"""Refresh eight views over a social network while users tweet: figure 10 of papers/idivm.txt.
 
-Every refresh follows 100 updates of tweetsnum and favornum. The tables have the proportions of the
-paper's figure 9a and, unless told otherwise, a hundredth of its size.
+Each refresh follows 100 updates of tweetsnum and favornum. The tables have the proportions of the
+paper's figure 9a and, by default, a hundredth of its size.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ from orchestrator.server import EmbeddedServer
 WORKLOAD = Workload("bsma")
 CONTENDERS = (ID, TUPLE, AUTO, UNMINIMISED, sdbt_fixed("users"), SDBT_STREAMS, RECOMPUTE)
 USUAL = (ID, TUPLE, AUTO)
-"""Measured when nothing else is asked for."""
+"""The default contenders."""
 
 USERS = 1_000_000
-"""Users at scale 1, the paper's; everything else follows from them."""
+"""The users at scale 1, as in the paper; all other sizes follow from this number."""
 
 UPDATES = 100
 FEWEST_USERS = 2 * UPDATES
 
 WARM_MEMORY = "1GB"
 COLD_MEMORY = "16MB"
-"""PostgreSQL's shared_buffers."""
+"""The shared_buffers of PostgreSQL in a cold run."""
 
 WARM_TIME_AT_LEAST = 1.8
 WARM_BUFFERS_AT_LEAST = 2.5
@@ -68,7 +68,7 @@ COLD_TIME_AT_LEAST = 5.0
 
 @dataclass(frozen=True)
 class Query:
-    """A view of figure 9b, with the seconds of figure 10."""
+    """A view of figure 9b, with its times from figure 10 in seconds."""
 
     name: str
     file: str
@@ -96,16 +96,16 @@ QUERIES = (
 
 @dataclass(frozen=True)
 class Measured:
-    """What the strategies took to refresh one view."""
+    """The times of the strategies for one view."""
 
     query: Query
     series: dict[str, Series]
     refused: dict[str, str]
     auto: str | None
-    """The strategy that `auto` takes."""
+    """The strategy that `auto` chooses."""
 
     def ratio(self, of: str, to: str, *, buffers: bool = False) -> float | None:
-        """How many times as long, or as many pages, one strategy takes as another."""
+        """Return the ratio of the times, or of the pages, of two strategies."""
         if of not in self.series or to not in self.series:
             return None
         item, other = self.series[of], self.series[to]
@@ -114,7 +114,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Bench:
-    """One run of the benchmark: where, how much, and whom to tell of progress."""
+    """The settings of one run of the benchmark, and where to report progress."""
 
     contenders: tuple[Contender, ...]
     repeat: int
@@ -137,10 +137,10 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`.
+    """Run the benchmark on its own server, or in schema idivm_bench of the database at `dsn`.
 
-    With `cold`, the server is restarted for every refresh, with little memory, and the system
-    forgets its files; the session has made its plans, and the updates have read the users.
+    With `cold`, the server has little memory and is restarted before each refresh, and the system's
+    file cache is dropped. The session has made its plans, and the updates have read the users.
     """
     users = round(USERS * scale)
     if users < FEWEST_USERS:
@@ -189,9 +189,9 @@ def run(
 
 
 def _usual(orchestrator: Orchestrator, strategies: Sequence[str]) -> tuple[Contender, ...]:
-    """The contenders that there are and that were asked for; without a request, the paper's two.
+    """Return the requested contenders that exist; without a request, the default ones.
 
-    While there is neither of those, `auto` and whatever else there is.
+    If `id` is missing, return all contenders that exist.
     """
     there = offered(orchestrator, CONTENDERS, QUERIES[0].text, strategies)
     usual = tuple(item for item in there if item in USUAL)
@@ -201,9 +201,9 @@ def _usual(orchestrator: Orchestrator, strategies: Sequence[str]) -> tuple[Conte
 def _create(
     bench: _Bench, orchestrator: Orchestrator, query: Query
 ) -> tuple[list[Contender], dict[str, str], str | None]:
-    """Creates a query's views: those there are, why not the others, and what `auto` takes.
+    """Create the views of a query; return the contenders, the refusals and the choice of `auto`.
 
-    Where `auto` takes a strategy that is measured anyway, it is not measured a second time.
+    If `auto` chooses a strategy that is measured anyway, its view is dropped again.
     """
     bench.say(f"creating {query.name}")
     present, refused = [], {}
@@ -241,7 +241,7 @@ def _update(bench: _Bench, orchestrator: Orchestrator) -> None:
 
 
 def _warm(bench: _Bench, orchestrator: Orchestrator, query: Query) -> Measured:
-    """Refreshes a query's views in turn, in one session, with everything in memory."""
+    """Refresh the views of a query in turn, in one session, with all data in memory."""
     present, refused, auto = _create(bench, orchestrator, query)
     views = {item.label: view_name(query.file, item) for item in present}
 
@@ -257,7 +257,7 @@ def _warm(bench: _Bench, orchestrator: Orchestrator, query: Query) -> Measured:
 
 
 def _cold(bench: _Bench, server: EmbeddedServer, query: Query) -> Measured:
-    """Refreshes a query's views in turn, each on a server that has just been started."""
+    """Refresh the views of a query in turn, each on a restarted server."""
     with connect(server.up().dsn) as orchestrator:
         enter(orchestrator)
         present, refused, auto = _create(bench, orchestrator, query)
@@ -332,7 +332,7 @@ def _rows(measured: Measured) -> Iterator[dict[str, Any]]:
 
 
 def _bars(measureds: Sequence[Measured], cold: bool) -> tuple[Bar, ...]:
-    """The limits on tuple to ID; none while one of the two is not there."""
+    """Return the bars for the ratios of tuple to ID."""
     labels = {label for item in measureds for label in (*item.series, *item.refused)}
     if not {ID.label, TUPLE.label} <= labels:
         return tuple(_minimisation(measureds))

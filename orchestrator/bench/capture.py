@@ -1,9 +1,9 @@
-"""What capture costs the writers of a table, and what a refresh costs that finds nothing to do.
+"""Measure what capture costs the writers of a table, and what an idle refresh costs.
 
-Identical tables lie side by side: a bare one, and one under a maintained view for each form of
-capture, plpgsql and, where the server can have it, C. Every measurement runs on all of them in
-turn. Commits wait for the disk, as those of any database whose data matters. The bars are on the
-form that views get on this server; beside them stands what a trigger costs that does next to
+The benchmark has identical tables: a bare one, and one under a maintained view for each form of
+capture: plpgsql and, where the server supports it, C. Every measurement runs on all tables in turn.
+Commits wait for the disk, as in any database whose data matters. The bars apply to the form of
+capture that views get on this server. The report also shows the cost of triggers that do almost
 nothing.
 """
 
@@ -42,19 +42,19 @@ SCHEMA = "idivm_bench"
 
 @dataclass(frozen=True)
 class Side:
-    """One of the tables that are measured in turn, and what is on it."""
+    """A table that is measured in turn, and what it carries."""
 
     table: str
     what: str
 
     @property
     def name(self) -> sql.Identifier:
-        """The table."""
+        """The name of the table."""
         return sql.Identifier(SCHEMA, self.table)
 
     @property
     def view(self) -> str:
-        """The maintained view that reads it, where it is captured."""
+        """The maintained view that reads the table, if the table is captured."""
         return f"{SCHEMA}.totals_{self.table}"
 
 
@@ -70,7 +70,7 @@ BULK_INSERT_AT_MOST = 1.8
 IDLE_REFRESH_BELOW = 2.0
 
 MANY_CLIENTS = 4
-"""Clients for each core, where many of them update at once."""
+"""Clients for each core when many clients update at once."""
 
 BULK_RUNS = 3
 """Runs of a bulk statement for each of the much longer runs of single-row updates."""
@@ -78,12 +78,12 @@ BULK_RUNS = 3
 IDLE_REFRESHES = 50
 
 SLICE = 2
-"""Seconds that pgbench stays with one table: whatever disturbs the machine for longer hits both."""
+"""Seconds that pgbench stays with one table; a longer disturbance affects both sides."""
 
 
 @dataclass(frozen=True)
 class _Bench:
-    """One run of the benchmark: where, how much, and whom to tell of progress."""
+    """The settings of one run of the benchmark, and where to report progress."""
 
     orchestrator: Orchestrator
     dsn: str
@@ -93,11 +93,11 @@ class _Bench:
     clients: int
     say: Callable[[str], None]
     forms: tuple[Side, ...]
-    """The captured tables; the one in the form that views get here comes last."""
+    """The captured tables; the form of capture that views get on this server comes last."""
 
     @property
     def judged(self) -> Side:
-        """The side that the bars are on."""
+        """The side to which the bars apply."""
         return self.forms[-1]
 
     @property
@@ -115,10 +115,10 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Measures capture on a server of its own, or in schema idivm_bench of the database at `dsn`.
+    """Measure capture on its own server, or in schema idivm_bench of the database at `dsn`.
 
-    The bar is on one client (or `clients`), whose every commit waits for the disk. The rate of many
-    clients, who share those waits until the processors are busy, is reported beside it.
+    The bar applies to one client (or `clients`) whose every commit waits for the disk. The report
+    also shows the rate of many clients, which share those waits until the processors are busy.
     """
     clients = 1 if clients is None else clients
     counts = {"rows": rows, "seconds": seconds, "repeat": repeat, "clients": clients}
@@ -213,7 +213,7 @@ def _rows(
 
 @dataclass(frozen=True)
 class _Idle:
-    """What refreshes did that found nothing pending."""
+    """The work of refreshes that found nothing pending."""
 
     milliseconds: float
     buffers: int
@@ -260,12 +260,12 @@ _TRIGGERS = {
         " 'BEGIN INSERT INTO idivm_bench.log VALUES (1); RETURN NULL; END'"
     ),
 }
-"""What there is below any capture: reading no changes at all, and logging none of them."""
+"""Triggers below any capture: one reads no changes, and the other logs a constant row."""
 
 
 @contextmanager
 def prepare_tables(orchestrator: Orchestrator, rows: int) -> Iterator[tuple[Side, ...]]:
-    """All tables with so many rows each, dropped afterwards; yields those that are captured."""
+    """Create all tables, each with `rows` rows, and drop them afterwards; yield the captured ones."""
     connection = orchestrator.connection
     schema = sql.Identifier(SCHEMA)
     if connection.execute("SELECT to_regnamespace(%s)", [SCHEMA]).fetchone() != (None,):
@@ -318,7 +318,7 @@ def prepare_tables(orchestrator: Orchestrator, rows: int) -> Iterator[tuple[Side
 
 
 def _tidy(bench: _Bench) -> None:
-    """Brings all tables and the logs to the state that every run begins with."""
+    """Bring all tables and logs to the state in which every run begins."""
     bench.orchestrator.refresh(*(side.view for side in bench.forms))
     for side in (BARE, *_TRIGGERS, *bench.forms):
         bench.connection.execute(sql.SQL("VACUUM {}").format(side.name))
@@ -378,9 +378,9 @@ def _bulk(
 
 
 def _buffers(bench: _Bench, form: sql.SQL, side: Side) -> int:
-    """The pages that a statement touches; what it changed is taken back."""
+    """Return the pages that a statement touches, and roll the statement back."""
     statement = _statement(bench, form, side).as_string(bench.connection)
-    # The first run of a session also reads the catalog and compiles the triggers.
+    # The first run in a session also reads the catalog and compiles the triggers.
     return [_rolled_back(bench.connection, statement) for _ in range(2)][-1]
 
 
@@ -390,7 +390,7 @@ def _rolled_back(connection: Connection[Any], statement: str) -> int:
 
 
 def _idle_refreshes(bench: _Bench) -> tuple[_Idle, _Idle]:
-    """Refreshes right after one that had much to do, when the log is at its fullest, and later."""
+    """Measure idle refreshes right after a large refresh, when the log is full, and later."""
     bench.say("idle refresh")
     prepare_explained(bench.connection)
     bench.connection.execute(_statement(bench, _UPDATE, bench.judged))
@@ -418,7 +418,7 @@ def _idle_refresh(bench: _Bench) -> _Idle:
 
 
 def _written(connection: Connection[Any]) -> tuple[int, int]:
-    """Rows that this session has written, and whether its transaction has got a number."""
+    """Return the rows that this session has written, and whether its transaction has a number."""
     row = connection.execute(
         "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint,"
         " (pg_current_xact_id_if_assigned() IS NOT NULL)::integer FROM pg_stat_xact_all_tables"

@@ -1,4 +1,4 @@
-"""The strategies that a benchmark sets against each other, and how their refreshes are measured."""
+"""The strategies that a benchmark compares, and how it measures their refreshes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from orchestrator.bench.workload import SCHEMA
 from orchestrator.errors import DatabaseError, UnsupportedError, UsageError
 
 SETTLE = 6
-"""Refreshes of a session before one counts: PostgreSQL keeps a plan after five executions."""
+"""Warm-up refreshes of a session, because PostgreSQL keeps a plan after five executions."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A strategy with its options, under the name that the paper gives it."""
+    """A strategy with its options, under its name in the paper."""
 
     label: str
     strategy: str
@@ -29,7 +29,7 @@ class Contender:
 
     @property
     def suffix(self) -> str:
-        """What the names of its views end with."""
+        """The suffix of the names of its views."""
         return "_" + re.sub(r"\W", "_", self.label.lower())
 
 
@@ -43,21 +43,21 @@ SDBT_STREAMS = Contender("SDBT-streams", "recursive")
 
 
 def sdbt_fixed(table: str) -> Contender:
-    """DBToaster's views where only one table changes."""
+    """Return DBToaster's views for the case that only one table changes."""
     return Contender("SDBT-fixed", "recursive", (("updatable", table),))
 
 
 def view_name(name: str, contender: Contender) -> str:
-    """The name of a contender's view."""
+    """Return the name of a contender's view."""
     return f"{SCHEMA}.{name}{contender.suffix}"
 
 
 def offered(
     orchestrator: Orchestrator, contenders: Sequence[Contender], query: str, wanted: Sequence[str]
 ) -> tuple[Contender, ...]:
-    """Those that this version of idivm has, tried on a small instance of a view.
+    """Return the contenders that this version of idivm supports; it tries each on a small view.
 
-    A strategy that was asked for by name and is not there is a mistake.
+    If the user names a strategy that is not supported, that is an error.
     """
     known = {name for item in contenders for name in (item.label, item.strategy)}
     for name in wanted:
@@ -84,7 +84,7 @@ def offered(
 
 
 def create(orchestrator: Orchestrator, name: str, query: str, contender: Contender) -> str | None:
-    """Creates a contender's view; where the strategy cannot maintain the query, says why."""
+    """Create a contender's view; return the reason if the strategy cannot maintain the query."""
     full = view_name(name, contender)
     options: dict[str, Any] = {"strategy": contender.strategy, **dict(contender.options)}
     try:
@@ -96,7 +96,7 @@ def create(orchestrator: Orchestrator, name: str, query: str, contender: Contend
 
 
 def require(orchestrator: Orchestrator, name: str, query: str, contender: Contender) -> str:
-    """Creates a contender's view and says what it is called; that it cannot be is a mistake."""
+    """Create a contender's view and return its name; raise an error if the strategy refuses."""
     refused = create(orchestrator, name, query, contender)
     if refused is not None:
         raise UsageError(f"{contender.label} cannot be measured: {refused}")
@@ -104,7 +104,7 @@ def require(orchestrator: Orchestrator, name: str, query: str, contender: Conten
 
 
 def require_strategy(orchestrator: Orchestrator, view: str, contender: Contender) -> None:
-    """Refuses to call one strategy by another's name."""
+    """Raise an error if another strategy maintains the view."""
     taken = orchestrator.view(view).strategy
     if taken != contender.strategy and contender != AUTO:
         raise DatabaseError(
@@ -114,7 +114,7 @@ def require_strategy(orchestrator: Orchestrator, view: str, contender: Contender
 
 
 def require_equal(orchestrator: Orchestrator, views: Sequence[str]) -> None:
-    """Refuses measurements of refreshes that were wrong."""
+    """Raise an error if a view differs from its query, because its measurements would be worthless."""
     for report in orchestrator.check(*views):
         if not report.equal:
             raise DatabaseError(
@@ -125,13 +125,13 @@ def require_equal(orchestrator: Orchestrator, views: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Series:
-    """The measured runs of one side; the runs of one number were neighbours in time."""
+    """The measured runs of one side; runs with the same number are neighbors in time."""
 
     runs: tuple[Execution, ...]
 
     @property
     def times(self) -> tuple[float, ...]:
-        """Milliseconds in the server."""
+        """The milliseconds in the server."""
         return tuple(run.milliseconds for run in self.runs)
 
     @property
@@ -141,33 +141,33 @@ class Series:
 
     @property
     def buffers(self) -> float:
-        """The median of the pages touched."""
+        """The median number of pages touched."""
         return statistics.median(run.buffers for run in self.runs)
 
     @property
     def read(self) -> float:
-        """The median of the pages that were not in PostgreSQL's memory."""
+        """The median number of pages that were not in PostgreSQL's memory."""
         return statistics.median(run.read for run in self.runs)
 
     def times_slower_than(self, other: Series) -> float:
-        """The ratio of the times, in pairs where the two were measured in turn."""
+        """Return the ratio of the times, from pairs of runs if both sides were measured in turn."""
         if len(self.runs) == len(other.runs):
             return Paired(other.times, self.times).ratio
         return self.milliseconds / other.milliseconds
 
     def times_more_buffers_than(self, other: Series) -> float:
-        """The ratio of the pages touched."""
+        """Return the ratio of the pages touched."""
         return self.buffers / other.buffers
 
 
 def refreshing(connection: Connection[Any], views: Sequence[str]) -> Callable[[], Execution]:
-    """A refresh of views, from within the server."""
+    """Return a function that refreshes views and measures that inside the server."""
     names = sql.SQL(", ").join(map(sql.Literal, views))
     return statement(connection, sql.SQL("SELECT * FROM idivm.refresh({})").format(names))
 
 
 def statement(connection: Connection[Any], text: sql.Composable) -> Callable[[], Execution]:
-    """The execution of a statement."""
+    """Return a function that executes a statement and measures it."""
     return lambda: explained(connection, text.as_string(connection))
 
 
@@ -177,7 +177,7 @@ def in_turn(
     repeat: int,
     warm_up: int,
 ) -> dict[str, Series]:
-    """Measures every side once a round, each round beginning with another one.
+    """Measure every side once a round; each round begins with the next side.
 
     >>> order = []
     >>> def side(name):
@@ -210,7 +210,7 @@ def row(
     batch: int | None = None,
     rounds: float | None = None,
 ) -> dict[str, Any]:
-    """What a report of several measurements says of one side.
+    """Return the row of one side in a report of several measurements.
 
     >>> row("sum", 10, "tuple", Series((Execution(4.0, 2, 0, 0, 0, 0),)), batch=1000)["rows/s"]
     250000

@@ -1,6 +1,6 @@
-"""What eager views add to the statements that change their tables: the running example's V and V'.
+"""Measure the cost that the running example's eager views V and V' add to updates of their tables.
 
-Prices are updated in `parts` and, beside it, in a copy that no view reads.
+The benchmark updates prices in `parts` and in a copy that no view reads.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ VIEWS = ("V", "V'")
 READ, BARE = "parts", "parts_bare"
 
 FEW, MANY = 1, 200
-"""Rows of an update."""
+"""Rows in an update."""
 
 ADDED_AT_MOST = 0.6
-"""Milliseconds, for one row."""
+"""Milliseconds for an update of one row."""
 
 MANY_AT_MOST = 12.0
-"""Milliseconds for a statement of many rows, where one without views takes about 1.7."""
+"""Milliseconds for an update of many rows; the same update without views takes about 1.7."""
 
 
 def run(
@@ -43,7 +43,7 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`."""
+    """Run the benchmark on its own server, or in schema idivm_bench of the database at `dsn`."""
     if parts < MANY or repeat < 1:
         raise UsageError(f"It needs --parts of {MANY} or more, and --repeat of 1 or more.")
     if dsn is None:
@@ -86,7 +86,7 @@ def _row(rows: int, paired: Paired) -> dict[str, Any]:
 
 @contextmanager
 def _views(orchestrator: Orchestrator) -> Iterator[None]:
-    """The views, and a copy of the table that they do not read; it goes with the schema."""
+    """Create the views, and a copy of the table that they do not read; both go with the schema."""
     orchestrator.connection.execute(
         SQL("CREATE TABLE {copy} (LIKE {read} INCLUDING ALL)").format(
             copy=Identifier(SCHEMA, BARE), read=Identifier(SCHEMA, READ)
@@ -104,7 +104,7 @@ def _views(orchestrator: Orchestrator) -> Iterator[None]:
 
 
 def _taken(connection: Connection[Any], parts: int, rows: int, repeat: int) -> Paired:
-    """Updates without and with the views, in milliseconds."""
+    """Measure updates without and with the views, in milliseconds."""
     chance = random.Random(rows)
 
     def updating(table: str) -> Callable[[], float]:
@@ -114,7 +114,7 @@ def _taken(connection: Connection[Any], parts: int, rows: int, repeat: int) -> P
 
         def update() -> float:
             chosen = chance.sample(range(1, parts + 1), rows)
-            # What the commit waits for is the disk.
+            # The time excludes the commit, which waits for the disk.
             with connection.transaction():
                 return 1000 * timed(lambda: connection.execute(statement, [chosen], prepare=True))
 

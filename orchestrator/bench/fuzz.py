@@ -1,4 +1,4 @@
-"""`idivm bench fuzz`: random views and changes against the oracle for as long as one likes."""
+"""`idivm bench fuzz`: check random views and changes against their queries for a given time."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from orchestrator.fuzz.outcome import Failure
 from orchestrator.runtime.errors import explained
 
 TURN = 8
-"""Cases in a row for one of several kinds of databases."""
+"""The cases in a row in databases of the same kind."""
 
 FINDINGS = 5
-"""So many failures end a run: more of them mostly have the same cause."""
+"""This many failures end a run, because further ones mostly have the same cause."""
 
 
 def run(
@@ -45,12 +45,12 @@ def run(
     save: Path | None = None,
     as_json: bool = False,
 ) -> int:
-    """Runs the cases of consecutive seeds and prints totals and failures; 1 if there were any.
+    """Run the cases of consecutive seeds and print totals and failures; return 1 if there are any.
 
-    The server must let the user create databases and end backends, best as superuser: every run
-    has databases of its own. `cases` limits the number of cases, `replay` runs a saved case
-    instead, and `save` names a folder where the shrunken case of every failure is kept as JSON.
-    Databases take turns with the encodings and locales.
+    The user must be allowed to create databases and end backends on the server, best as a
+    superuser: every run has its own databases. `cases` limits the number of cases, and `replay`
+    runs a saved case instead. `save` names a folder for the shrunken case of every failure, as
+    JSON. The databases alternate between the encodings and locales.
     """
     _known("strategy", strategies, STRATEGIES)
     _known("mode", modes, tuple(MODES))
@@ -93,7 +93,7 @@ def run(
 
 
 class _Progress:
-    """Decides when to stop, and shows now and then how far it is."""
+    """Decides when to stop, and reports the progress every minute."""
 
     def __init__(self, minutes: float, cases: int | None, quiet: bool) -> None:
         self.start = self.shown = time.monotonic()
@@ -102,12 +102,12 @@ class _Progress:
         self.quiet = quiet
 
     def failed(self, seed: int, failure: Failure) -> None:
-        """Shows a failure; the smallest case of it comes at the end."""
+        """Report a failure; its smallest case follows at the end."""
         if not self.quiet:
             print(f"fuzz: seed {seed} failed: {failure}", flush=True)
 
     def go_on(self, totals: Totals) -> bool:
-        """Whether another case is to be run."""
+        """Return whether to run another case."""
         now = time.monotonic()
         if not self.quiet and now - self.shown > 60:
             self.shown = now

@@ -1,4 +1,4 @@
-"""Whether change logs and catalogs stay as small as they are after the first minute of writing.
+"""Check that change logs and catalogs stay as small as they are after the first minute of writing.
 
 pgbench changes single rows while views over them are refreshed every second.
 """
@@ -25,10 +25,10 @@ GROWTH_AT_MOST = 1.10
 CLIENTS = 4
 
 WINDOW = 10
-"""A log fills and is emptied: what counts is the largest size within so many seconds."""
+"""Seconds in which the largest size counts, because a log fills up and is emptied again."""
 
 MINUTES = 3
-"""The changes are spread over so many times the first minute, if the machine would be quicker."""
+"""The changes last at least this many times the first minute, even on a faster machine."""
 
 _TABLE = """
     CREATE TABLE items (id int PRIMARY KEY, kind int NOT NULL, n int NOT NULL) WITH (fillfactor = 70);
@@ -63,7 +63,7 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Measures on a server of its own; `settle` is how long the first minute lasts."""
+    """Run the benchmark on its own server; `settle` is the length of the first minute in seconds."""
     if changes < CLIENTS or settle < WINDOW:
         raise UsageError(f"It needs --changes of {CLIENTS} and --settle of {WINDOW} or more.")
     with own_server(pg, {"synchronous_commit": "off"}) as server:
@@ -97,7 +97,7 @@ def run(
 
 
 def _written(dsn: str, changes: int, rate: float, say: Callable[[str], None]) -> list[_Sample]:
-    """Sizes, a second apart, while all changes are made, so many a second, and consumed."""
+    """Return sizes, sampled every second while the changes are made at `rate` and consumed."""
     done = threading.Event()
     samples: list[_Sample] = []
     with (

@@ -1,4 +1,4 @@
-"""Measuring side by side: paired runs, buffers touched, the machine, a server that commits durably."""
+"""Measure sides in turn: paired runs, buffers touched, the machine, a server with durable commits."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _SETTINGS = (
 
 
 STEADY = {"max_wal_size": "8GB", "checkpoint_timeout": "1h", "autovacuum": "off"}
-"""Settings that keep the server's own chores out of short measurements."""
+"""Settings that keep background work of the server out of short measurements."""
 
 
 @dataclass(frozen=True)
 class Paired:
-    """What two sides measured in turn; the runs of one number were neighbours in time."""
+    """The measurements of two sides in turn; runs with the same number are neighbors in time."""
 
     a: tuple[float, ...]
     b: tuple[float, ...]
@@ -59,7 +59,7 @@ class Paired:
 
     @property
     def ratio(self) -> float:
-        """The median, over the pairs, of b to a: what drifts slowly cancels within a pair.
+        """The median ratio of b to a over the pairs; slow drift cancels within a pair.
 
         >>> Paired((1.0, 2.0, 4.0), (2.0, 4.0, 12.0)).ratio
         2.0
@@ -76,7 +76,7 @@ class Paired:
 def alternate(
     a: Callable[[], float], b: Callable[[], float], repeat: int, warm_up: int = 1
 ) -> Paired:
-    """Runs two measurements in turn, a b, b a, a b, ..., after runs that do not count.
+    """Run two measurements in turn (a b, b a, a b, ...), after warm-up runs that do not count.
 
     >>> order = []
     >>> def side(name):
@@ -92,7 +92,7 @@ def alternate(
 def in_turn(
     sides: Sequence[Callable[[], float]], repeat: int, warm_up: int = 1
 ) -> tuple[tuple[float, ...], ...]:
-    """The same for any number of sides: forwards, backwards, forwards, ...; gives the runs of each.
+    """Run any number of sides in turn (forwards, backwards, forwards, ...); return their runs.
 
     >>> in_turn((lambda: 1.0, lambda: 2.0, lambda: 3.0), repeat=2)
     ((1.0, 1.0), (2.0, 2.0), (3.0, 3.0))
@@ -112,14 +112,14 @@ def in_turn(
 
 
 def timed(action: Callable[[], object]) -> float:
-    """How long an action takes."""
+    """Return the seconds that an action takes."""
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """The mean of ratios.
+    """Return the geometric mean of ratios.
 
     >>> geometric_mean([2.0, 8.0])
     4.0
@@ -128,7 +128,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """The exponent with which values grow, fitted to (size, value).
+    """Return the exponent with which values grow, fitted to pairs (size, value).
 
     >>> slope([(10, 5), (100, 50), (1000, 500)]), slope([(10, 5), (100, 5)])
     (1.0, 0.0)
@@ -142,16 +142,16 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 @dataclass(frozen=True)
 class Execution:
-    """What EXPLAIN (ANALYZE, BUFFERS, WAL) says of a statement."""
+    """The figures of EXPLAIN (ANALYZE, BUFFERS, WAL) for a statement."""
 
     milliseconds: float
     buffers: int
-    """Pages touched, found in memory or read; the same on every machine."""
+    """Pages touched, whether found in memory or read; the number is the same on every machine."""
     dirtied: int
     wal_records: int
     wal_bytes: int
     read: int
-    """Those of the pages touched that PostgreSQL had to ask the system for."""
+    """The touched pages that PostgreSQL had to read from the system."""
 
 
 _WRAPPER = """
@@ -163,16 +163,16 @@ _WRAPPER = """
 
 
 def prepare_explained(connection: Connection[Any]) -> None:
-    """Makes what `explained` needs in this session, so that its first call writes nothing else."""
+    """Create the function that `explained` needs, so that its first call writes nothing else."""
     known = connection.execute("SELECT to_regprocedure('pg_temp.measured(text)')").fetchone()
     if known == (None,):
         connection.execute(_WRAPPER)
 
 
 def explained(connection: Connection[Any], statement: str) -> Execution:
-    """Executes a statement and tells what it did in the server, its triggers included.
+    """Execute a statement and return its work in the server, including triggers.
 
-    EXPLAIN leaves out what AFTER triggers do, unless the statement runs inside another.
+    EXPLAIN only counts the work of AFTER triggers if the statement runs inside another statement.
     """
     prepare_explained(connection)
     row = connection.execute(
@@ -193,7 +193,7 @@ def explained(connection: Connection[Any], statement: str) -> Execution:
 
 
 def machine(connection: Connection[Any]) -> dict[str, str]:
-    """The machine and the server as far as they bear on measurements."""
+    """Return the facts about the machine and the server that affect measurements."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     version = connection.execute("SELECT version()").fetchone()
     assert version is not None
@@ -224,7 +224,7 @@ def _cpu_model() -> str:
 
 
 def require_durable_commits(connection: Connection[Any]) -> None:
-    """Refuses a server whose commits do not wait for the disk: there, everything else looks dear."""
+    """Reject a server without durable commits: everything else would look expensive there."""
     for name in ("fsync", "synchronous_commit"):
         row = connection.execute("SELECT current_setting(%s)", [name]).fetchone()
         if row is None or row[0] == "off":
@@ -236,7 +236,7 @@ def require_durable_commits(connection: Connection[Any]) -> None:
 
 @contextmanager
 def durable_server(version: int | None = None) -> Iterator[str]:
-    """A fresh server of its own, with PostgreSQL's durable commits; gone with all data afterwards."""
+    """Yield the dsn of a fresh server with durable commits; remove the server afterwards."""
     with own_server(version) as server:
         yield server.up().dsn
 
@@ -244,7 +244,7 @@ def durable_server(version: int | None = None) -> Iterator[str]:
 def in_c_or_say(
     server: EmbeddedServer, otherwise: str, say: Callable[[str], None], database: str | None = None
 ) -> None:
-    """Has an own server use the forms in C; where they cannot be built, says why, and what follows."""
+    """Install the forms in C on a server; if the build fails, report why and the consequence."""
     try:
         accelerate(server, database)
     except ServerError as error:
@@ -255,9 +255,9 @@ def in_c_or_say(
 def own_server(
     version: int | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[EmbeddedServer]:
-    """The same as a server that can be restarted, with settings of PostgreSQL changed.
+    """Yield a fresh server that can be restarted, with changed settings; remove it afterwards.
 
-    A process of its own takes it away once this one has let go of it, in whatever way it ended.
+    A separate process removes the server after this process ends, however it ends.
     """
     installation = find(version)
     folder = cache_directory()
@@ -283,10 +283,10 @@ def own_server(
 
 
 def restart_cold(server: EmbeddedServer) -> str:
-    """Restarts a server so that its data lies on the disk alone, and gives its connection string.
+    """Restart a server with empty caches; return its connection string.
 
-    Nobody needs rights to make the system forget files of one's own; where it knows no such call,
-    only PostgreSQL's own memory is empty.
+    Any user may drop their own files from the system's cache. On a system without that call, only
+    PostgreSQL's own memory is empty.
     """
     server.down()
     if hasattr(os, "posix_fadvise"):
@@ -301,7 +301,7 @@ def restart_cold(server: EmbeddedServer) -> str:
 
 
 def _take_away(home: Path) -> None:
-    """Waits for the end of the input, then stops the server in a folder and removes the folder."""
+    """Wait for the end of the input, then stop the server in a folder and remove the folder."""
     sys.stdin.read()
     EmbeddedServer(home).down()
     for mounted in filter(os.path.ismount, home.glob("*")):

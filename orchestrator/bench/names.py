@@ -11,7 +11,7 @@ from typing import Any
 
 
 def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentParser) -> None:
-    """Add each benchmark as a subcommand. Its module is imported when it runs."""
+    """Add each benchmark as a subcommand, whose module is imported when it runs."""
     names = parser.add_subparsers(
         dest="bench", required=True, metavar="NAME", parser_class=type(parser)
     )
@@ -363,7 +363,7 @@ def _add_common(sub: argparse.ArgumentParser) -> None:
 
 
 def measurement(name: str) -> Callable[..., Any]:
-    """Return the function `run` of the module of this name, or of the module `run` in its package."""
+    """Return the function `run` of the module with this name, or of its submodule `run`."""
     module = import_module(f"orchestrator.bench.{name}")
     if hasattr(module, "__path__"):
         module = import_module(f"{module.__name__}.run")
@@ -372,7 +372,7 @@ def measurement(name: str) -> Callable[..., Any]:
 
 
 def _measure(options: argparse.Namespace) -> int:
-    """Run the module with the name of the benchmark. Its `run` takes the options by name."""
+    """Run the module of the benchmark; its `run` takes the options by name."""
     from dataclasses import replace
 
     from orchestrator.bench import plot

@@ -1,7 +1,7 @@
-"""Writers that change the tables of shared eager or on_commit views in random orders: they wait, and none dies.
+"""Write to tables of shared eager or on_commit views in random orders; no writer may fail.
 
-Each transaction updates a row of its writer's own in some of five tables. Two views join each table with its
-neighbors. Without views no writer waits for another.
+Each transaction updates a row of its own writer in some of five tables. Each view joins a table
+with its neighbor, so two views read each table. Without views, no writer waits for another.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BARE, KEPT = "bare", "kept"
 MODES = ("eager", "on_commit")
 
 SLICE = 5
-"""Seconds that pgbench stays with one set of tables."""
+"""The seconds that pgbench stays with one set of tables."""
 
 RATE_AT_LEAST = 0.5
 
@@ -47,7 +47,7 @@ def _table(side: str, number: int) -> Identifier:
 
 @dataclass
 class _Failures:
-    """Transactions that PostgreSQL gave up."""
+    """The number of transactions that failed in PostgreSQL."""
 
     transactions: int = 0
 
@@ -62,7 +62,7 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`."""
+    """Run the benchmark on its own server, or in schema idivm_bench of the database at `dsn`."""
     if writers < 1 or not 1 <= statements <= TABLES or pause < 0 or seconds < 1:
         raise UsageError(
             f"It needs --writers and --seconds of 1 or more, --statements of 1 to {TABLES}, "
@@ -127,7 +127,7 @@ class _Bench:
 
     @contextmanager
     def tables(self) -> Iterator[None]:
-        """The tables that views will read, and others like them."""
+        """Create the tables that the views will read, and equal tables without views."""
         connection = self.orchestrator.connection
         connection.execute(SQL("CREATE SCHEMA {}").format(Identifier(SCHEMA)))
         try:
@@ -180,7 +180,7 @@ class _Bench:
         return alternate(side(BARE), side(KEPT), self.slices)
 
     def _scripts(self, side: str, pause: int) -> Iterator[Path]:
-        """One script for each order of tables; pgbench chooses among them at random."""
+        """Write a script for each order of the tables; pgbench chooses among them at random."""
         for order in itertools.permutations(range(TABLES), self.statements):
             lines = [f"\\set id :client_id * {ROWS} + random(1, {ROWS})", "BEGIN;"]
             lines += [_UPDATE.format(_table(side, table)).as_string() for table in order]

@@ -1,4 +1,4 @@
-"""Runs pgbench, which comes with PostgreSQL."""
+"""Run pgbench, which comes with PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestrator.server import installations
 def transactions_a_second(
     program: str, dsn: str, script: Path, *, clients: int, seconds: float
 ) -> float:
-    """Return how many transactions a second clients commit that run a script."""
+    """Return the rate at which clients commit a script, in transactions a second."""
     command = [
         *(program, "--no-vacuum", "--protocol=prepared"),
         *(f"--client={clients}", f"--jobs={min(clients, os.cpu_count() or 1)}"),
@@ -30,7 +30,7 @@ def transactions_a_second(
 
 
 def pgbench(version: int) -> str:
-    """Return the program pgbench, of a version of PostgreSQL's if it is installed."""
+    """Return the path of pgbench, preferably of this version of PostgreSQL."""
     for installation in sorted(installations(), key=lambda item: item.version != version):
         if os.access(installation.program("pgbench"), os.X_OK):
             return installation.program("pgbench")

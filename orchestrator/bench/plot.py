@@ -1,4 +1,4 @@
-"""Figures like the paper's: what each strategy takes, and how many times as long as ID."""
+"""Figures like the paper's: the times of each strategy, and the ratios to ID."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AXES = {
 
 
 def draw_parts(report: Report, path: Path) -> Path | None:
-    """The four panels of figure 12, and the refresh beside SQL by hand."""
+    """Draw the four panels of figure 12, and the comparison of a refresh with SQL by hand."""
     panels = [
         (name, rows)
         for name in (*_AXES, "against")
@@ -59,7 +59,7 @@ def _shown(row: Row) -> bool:
 
 
 def _grid(figure: Any, panels: int) -> list[Any]:
-    """Two panels a line; an odd one at the end has its line to itself."""
+    """Return the axes of the panels, two in a line; an odd last panel fills its line."""
     lines = (panels + 1) // 2
     grid = figure.add_gridspec(lines, 2)
     places = [grid[number // 2, number % 2] for number in range(panels)]
@@ -69,7 +69,7 @@ def _grid(figure: Any, panels: int) -> list[Any]:
 
 
 def _draw_axis(axes: Any, rows: Sequence[Row], column: str, title: str) -> None:
-    """Times at each value, with the ratio of tuple-based to ID above, and what the formula says."""
+    """Draw the times at each value, with the ratio of tuple-based to ID and the formula above them."""
     values = _in_order(row[column] for row in rows)
     labels = _in_order(row["strategy"] for row in rows)
     _bars(axes, values, labels, {(r[column], r["strategy"]): r["ms"] for r in rows})
@@ -112,7 +112,7 @@ def _draw_against(axes: Any, rows: Sequence[Row]) -> None:
 
 
 def draw_bsma(report: Report, path: Path) -> Path | None:
-    """Figure 10: how many times as long as ID the tuple-based refresh takes, and the times."""
+    """Draw figure 10: the ratios of tuple-based to ID refreshes, and the times."""
     rows = [row for row in report.rows if row["ms"] is not None]
     if not rows:
         return None
@@ -136,7 +136,7 @@ def draw_bsma(report: Report, path: Path) -> Path | None:
             axes.set_ylabel("tuple / id")
             axes.legend(fontsize=8, ncols=3, loc="upper right")
         axes = panels[-1]
-        # Where `auto` takes a strategy that is shown anyway, it is no bar of its own.
+        # If `auto` chooses a strategy that is shown anyway, it gets no separate bar.
         times = [row for row in rows if row["strategy"] != "auto" or not _repeats(row, rows)]
         labels = _in_order(row["strategy"] for row in times)
         found = {(row["view"], row["strategy"]): row["ms"] for row in times}
@@ -150,7 +150,7 @@ def draw_bsma(report: Report, path: Path) -> Path | None:
 
 
 def draw_tpch(report: Report, path: Path) -> Path | None:
-    """How many times as long recomputation takes as a refresh, in time and pages, and the times."""
+    """Draw the ratios of recomputing to refreshing, in time and pages, and the times."""
     rows = [row for row in report.rows if row.get("ms") is not None]
     if not rows:
         return None
@@ -178,7 +178,7 @@ def draw_tpch(report: Report, path: Path) -> Path | None:
 
 
 def draw_skew(report: Report, path: Path) -> Path | None:
-    """What a change costs and how much is stored, as the graphs grow: one line for each ε."""
+    """Draw the cost of a change and the stored rows as the graphs grow, with a line for each ε."""
     graphs = _in_order(row["graph"] for row in report.rows)
     if not graphs:
         return None
@@ -204,9 +204,10 @@ def draw_skew(report: Report, path: Path) -> Path | None:
 
 
 def draw_fivm(report: Report, path: Path) -> Path | None:
-    """A panel for each measurement: over growing data, batches or paths, or its sides beside each other.
+    """Draw a panel for each measurement: lines over growing data, batches or paths, or bars.
 
-    Above a side stands how many times slower it is than the view tree, and what the paper has.
+    The text above a side says how many times slower it is than the view tree, here and in the
+    paper.
     """
     panels: dict[str, list[Row]] = {}
     for row in report.rows:
@@ -238,18 +239,18 @@ def draw_fivm(report: Report, path: Path) -> Path | None:
 
 
 _NUMBER = re.compile(r"(?<= of )[\d,]+(?=$|,| batches)|(?<=each )\d+$")
-"""What grows, in the name of a measurement."""
+"""The number that grows, in the name of a measurement."""
 
 
 def _size(row: Row) -> float:
-    """What a measurement has more of than the one before."""
+    """Return the number that grows, from the name of a measurement."""
     match = _NUMBER.search(row["name"])
     assert match is not None
     return float(match.group().replace(",", ""))
 
 
 def _measured(rows: Sequence[Row]) -> str | None:
-    """What the sides of a measurement are compared by."""
+    """Return the measure by which the sides of a measurement are compared."""
     known = ("rounds", "milliseconds")
     return next((item for item in known if any(row[item] for row in rows)), None)
 
@@ -257,7 +258,7 @@ def _measured(rows: Sequence[Row]) -> str | None:
 def _draw_lines(
     axes: Any, rows: Sequence[Row], size: Callable[[Row], float], measure: str, title: str
 ) -> None:
-    """A line for each side, on logarithmic scales."""
+    """Draw a line for each side, on logarithmic scales."""
     for side in _in_order(row["side"] for row in rows):
         points = [(size(row), row[measure]) for row in rows if row["side"] == side]
         axes.plot(*zip(*points, strict=True), marker="o", label=side, color=_COLOURS.get(side))
@@ -302,7 +303,7 @@ def _bars(
     numbers: bool = False,
     unit: str = "",
 ) -> None:
-    """Groups of bars on a logarithmic scale, a colour for each label."""
+    """Draw groups of bars on a logarithmic scale, with a color for each label."""
     width = 0.8 / len(labels)
     lowest = min(values.values())
     for number, label in enumerate(labels):
@@ -335,7 +336,7 @@ def _in_order(values: Any) -> list[Any]:
 
 
 def _figure(path: Path, size: tuple[float, float], draw: Callable[[Any], None]) -> Path | None:
-    """Draws into a file; nothing where matplotlib is not there."""
+    """Draw a figure into a file; return None without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

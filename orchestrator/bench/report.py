@@ -1,4 +1,4 @@
-"""What a benchmark found: a table for people, a plot, and JSON, with bars that hold or do not."""
+"""The result of a benchmark: a table for people, a plot, JSON, and bars that hold or do not."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class Bar:
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of one benchmark; rows of one kind have the same keys."""
+    """The result of one benchmark; rows of one kind have the same keys."""
 
     bench: str
     machine: dict[str, str]
     rows: tuple[dict[str, Any], ...]
     bars: tuple[Bar, ...]
     highlights: Mapping[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
-    """Rows that a reader should look at first, by the reason; shown to people after all rows."""
+    """Rows that a reader should look at first, by the reason; they are printed after all rows."""
     assumes: str = ""
-    """What the limits assume and this run does not have, because it is smaller."""
+    """The larger sizes that the limits assume, if this run is smaller."""
 
     @property
     def holds(self) -> bool:
@@ -62,7 +62,7 @@ class Report:
         return all(bar.holds or not self.judges(bar) for bar in self.bars)
 
     def judges(self, bar: Bar) -> bool:
-        """Whether a bar says something about this run: an exact number does at every size."""
+        """Return whether this run can judge a bar; bars on exact numbers apply at every size."""
         return bar.holds or bar.op == "=" or not self.assumes
 
     def verdict(self, bar: Bar) -> str:
@@ -73,11 +73,11 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """What the command line answers: 1 when a bar does not hold."""
+        """The exit status of the command line: 1 if a bar does not hold."""
         return 0 if self.holds else 1
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain values."""
+        """Return the report as plain values."""
         assumes = {"assumes": self.assumes} if self.assumes else {}
         return {
             "bench": self.bench,
@@ -109,7 +109,7 @@ class Report:
 
 
 def progress(text: str) -> None:
-    """Tells a person who waits what is being measured; says nothing to a program or a file."""
+    """Show the current measurement on a terminal; print nothing to a program or a file."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
@@ -121,7 +121,7 @@ def show(
     plot_to: Path | None = None,
     draw: Callable[[Report, Path], Path | None] | None = None,
 ) -> int:
-    """Prints a report, draws it where matplotlib is there, and gives the exit status."""
+    """Print a report, draw it if matplotlib is installed, and return the exit status."""
     progress("")
     drawn = (draw or plot)(report, plot_to) if plot_to is not None else None
     if as_json:
@@ -151,12 +151,12 @@ def show(
 
 
 def plot(report: Report, path: Path) -> Path | None:
-    """Draws the bars with their limits into a file; nothing where matplotlib is not there."""
+    """Draw the bars with their limits into a file; return None without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return None
-    # What must be exactly so has no length to show.
+    # A bar on an exact number has no length to show.
     bars = [bar for bar in report.bars if bar.op != "="]
     if not bars:
         return None
@@ -176,7 +176,7 @@ def plot(report: Report, path: Path) -> Path | None:
 
 
 def shown_columns(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the columns of a table of rows. Details stand in the JSON alone."""
+    """Return the columns of a table of rows, without the details that only the JSON has."""
     columns = dict.fromkeys(name for row in rows for name in row)
     columns |= {name: value for row in reversed(rows) for name, value in row.items()}
     return [name for name, value in columns.items() if not isinstance(value, dict)]
@@ -211,7 +211,7 @@ def _bars(report: Report) -> Table:
 
 
 def number(value: object) -> str:
-    """Return a value as people read it.
+    """Return a value formatted for people.
 
     >>> number(12345.6), number(0.12345), number(1234567), number(None)
     ('12,346', '0.123', '1,234,567', '')

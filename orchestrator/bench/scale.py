@@ -1,4 +1,4 @@
-"""Whether a run of a benchmark is as large as its bars assume: as large as its defaults."""
+"""Check whether a run of a benchmark is as large as its bars assume, which is its default size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workload of `sql/`: its tables in a schema of their own, its queries and its changes by name."""
+"""A workload of `sql/`: its tables in their own schema, and its queries and changes by name."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Workload:
 
     name: str
     fill: Callable[[Orchestrator], None] | None = None
-    """Brings the data into the tables where `load.sql` only makes them; `keys.sql` follows it."""
+    """Fills the tables if `load.sql` only creates them; `keys.sql` runs afterwards."""
 
     def text(self, file: str) -> str:
-        """The SQL in `<file>.sql`."""
+        """Return the SQL in `<file>.sql`."""
         return (resource_folder("sql") / self.name / f"{file}.sql").read_text()
 
     def load(self, orchestrator: Orchestrator, settings: Mapping[str, int]) -> None:
-        """Makes the schema with its tables, sized by settings `bench.*`."""
+        """Create the schema with its tables, whose sizes come from settings `bench.*`."""
         _require_free(orchestrator)
         connection = orchestrator.connection
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
@@ -43,7 +43,7 @@ class Workload:
 
     @contextmanager
     def tables(self, orchestrator: Orchestrator, settings: Mapping[str, int]) -> Iterator[None]:
-        """Loads the tables; drops them and their views afterwards."""
+        """Load the tables; drop them and their views afterwards."""
         connection = orchestrator.connection
         path = connection.execute("SELECT current_setting('search_path')").fetchone()
         assert path is not None
@@ -70,24 +70,24 @@ def _require_free(orchestrator: Orchestrator) -> None:
 
 
 def enter(orchestrator: Orchestrator) -> None:
-    """Lets this session call the tables by their plain names."""
+    """Set the search path, so that this session finds the tables by their plain names."""
     configure(orchestrator, "search_path", SCHEMA)
 
 
 def configure(orchestrator: Orchestrator, name: str, value: object) -> None:
-    """Gives a setting a value in this session; changes read theirs from settings `bench.*`."""
+    """Set a setting in this session; changes read their values from settings `bench.*`."""
     orchestrator.connection.execute("SELECT set_config(%s, %s, false)", [name, str(value)])
 
 
 def drop_views(orchestrator: Orchestrator) -> None:
-    """Drops the maintained views of the benchmark's schema."""
+    """Drop the maintained views of the benchmark's schema."""
     for view in orchestrator.views():
         if view.name.startswith(f"{SCHEMA}."):
             orchestrator.drop_view(view.name)
 
 
 def vacuum(orchestrator: Orchestrator) -> None:
-    """Brings tables, logs and states to the same shape before something is measured."""
+    """Vacuum and analyze tables, logs and states before a measurement."""
     tables = orchestrator.connection.execute(
         "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE c.relkind = 'r' AND n.nspname = ANY (%s)",

@@ -1,6 +1,6 @@
-"""What many writers pay for a view that `idivm serve` keeps fresh, and for an eager one.
+"""Measure the cost for many writers of a view that `idivm serve` refreshes, and of an eager view.
 
-pgbench's simple updates run on two databases in turn, one of them with an aggregate over a join.
+pgbench's simple updates run on two databases in turn. One of them has an aggregate over a join.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ RATE_AT_LEAST = 0.8
 STALENESS_AT_MOST = 1.0
 
 SLICE = 5
-"""Seconds that pgbench stays with one database."""
+"""The seconds that pgbench stays with one database."""
 
 LOOK = 0.05
-"""Seconds between two looks at the view's age."""
+"""The seconds between two samples of the view's age."""
 
 PATIENCE = 30
-"""Seconds that a view may take until it has what was written before."""
+"""The seconds that a view may take to include earlier writes."""
 
 
 @dataclass
 class _Staleness:
-    """How old the view's content was, in seconds, looked at again and again."""
+    """Samples of the age of the view's content, in seconds."""
 
     view_id: int
     samples: list[float] = field(default_factory=list)
 
     @contextmanager
     def watched(self, dsn: str) -> Iterator[None]:
-        """Looks while writers are at work, from when nothing is left of those before."""
+        """Sample while writers work, after the view has included all earlier writes."""
         done, fresh = threading.Event(), threading.Event()
         thread = threading.Thread(target=self._watch, args=(dsn, fresh, done))
         thread.start()
@@ -91,13 +91,13 @@ class _Staleness:
             now = time.monotonic()
             age, number = catalog_serving.age(connection, self.view_id)
             if number == before:
-                # Before the first change there is nothing to miss.
+                # Before the first change, the view is complete.
                 complete = now
                 continue
             self.samples.append(min(age, time.monotonic() - complete))
 
     def percentile(self, share: float) -> float:
-        """The age that this share of the samples does not exceed."""
+        """Return the age that this share of the samples does not exceed."""
         ordered = sorted(self.samples)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -112,7 +112,7 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Measures on a server of its own, or in two databases of its own on the server at `dsn`."""
+    """Run the benchmark on its own server, or in two new databases on the server at `dsn`."""
     for name, value in {"seconds": seconds, "scale": scale, "clients": clients}.items():
         if value < 1:
             raise UsageError(f"The benchmark needs --{name} of 1 or more, not {value}.")
@@ -193,14 +193,14 @@ def _databases(dsn: str, scale: int, say: Callable[[str], None]) -> Iterator[Non
             yield
         finally:
             for name in (BARE, KEPT):
-                # Whoever is still there is about to leave, and the server waits for that.
+                # Remaining sessions are about to end, and the server waits for them.
                 connection.execute(SQL("DROP DATABASE IF EXISTS {}").format(Identifier(name)))
 
 
 @contextmanager
 def _served(dsn: str) -> Iterator[None]:
     command = [sys.executable, "-m", "orchestrator.cli.main", "serve", "--json"]
-    # A password in it is not for the list of processes.
+    # The list of processes must not show a password in the connection string.
     environment = {**os.environ, "IDIVM_DSN": dsn}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None

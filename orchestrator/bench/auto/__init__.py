@@ -1,4 +1,4 @@
-"""`idivm bench auto`: `auto` beside every other strategy and beside computing the query."""
+"""`idivm bench auto`: compare `auto` with every other strategy and with recomputing the query."""
 
 from orchestrator.bench.auto.plot import draw
 from orchestrator.bench.auto.run import run

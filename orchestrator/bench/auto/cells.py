@@ -1,4 +1,4 @@
-"""Measuring one view: every change, every strategy that takes the view, and computing the query."""
+"""Measure one view: every change, every strategy that accepts the view, and recomputing the query."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ SKEW = Contender("skew", "skew")
 CONTENDERS = (AUTO, ID, UNCACHED, TUPLE, SDBT_STREAMS, TREE, SKEW, RECOMPUTE)
 QUICK_CONTENDERS = (AUTO, ID, UNCACHED, TUPLE, TREE, RECOMPUTE)
 ANEW = "recomputed"
-"""The query into a temporary table, the difference applied."""
+"""The side that runs the query into a temporary table and applies the difference."""
 
 CREATION = 6
-"""Times the limit of a refresh that the creation of a view may take."""
+"""The creation of a view may take this many times the limit of a refresh."""
 
 TRANSACTION_ROUNDS = 6
-"""Rounds of transactions: the first is the first refresh, the last is the one that counts as settled."""
+"""Rounds of transactions. The first one includes the first refresh; the last one counts."""
 
 _NAME = "measured"
 
 
 @dataclass
 class Cell:
-    """One change of one view: the milliseconds of each side, in every pass."""
+    """The measurements of one change of one view: the milliseconds of each side, in every pass."""
 
     suite: str
     view: str
@@ -64,7 +64,7 @@ class Cell:
     change: Change
     rows: int
     taken: str
-    """The strategy that `auto` chose, as it was in the last pass."""
+    """The strategy that `auto` chose, as of the last pass."""
     beside: str | None
     times: dict[str, list[float]] = field(default_factory=dict)
     buffers: dict[str, int] = field(default_factory=dict)
@@ -72,10 +72,10 @@ class Cell:
     query: float = 0.0
     """The milliseconds of the query alone, in the last pass."""
     cut: set[str] = field(default_factory=set)
-    """The sides that the limit stopped; they count with the limit."""
+    """The sides that the limit stopped; they count as the limit."""
 
     def record(self, side: str, run: Execution | None, limit: float) -> None:
-        """Add a run, or what the limit says of one that it stopped."""
+        """Add a run, or the limit if the limit stopped the run."""
         if run is None:
             self.cut.add(side)
         else:
@@ -85,22 +85,22 @@ class Cell:
 
 @dataclass
 class Bench:
-    """How a run measures: where, how much, how long, and whom it tells."""
+    """The settings of a run: database, sizes, contenders, limits, and where to report progress."""
 
     orchestrator: Orchestrator
     sizes: Sequence[str]
     contenders: Sequence[Contender]
     limit: float
-    """Seconds that a refresh or the query may take."""
+    """The seconds that a refresh or the query may take."""
     passes: int
     quick: bool
-    """Whether deletes and inserts are measured in the first pass alone."""
+    """Whether only the first pass measures deletes and inserts."""
     say: Callable[[str], None]
     failures: dict[str, str] = field(default_factory=dict)
-    """Why a view could not be measured, or that its content is wrong, by suite and view."""
+    """Why a view could not be measured, or how its content is wrong, by suite and view."""
 
     def cells(self, suite: Suite, view: View, statistics: str) -> list[Cell]:
-        """Measure every change of a view; none if that fails, or if it reads no table that changes."""
+        """Measure every change of a view; return nothing if that fails or if no table changes."""
         name = f"{suite.name}: {view.name}"
         self.say(f"{name}, creating")
         subject = _Subject(self, suite, view)
@@ -120,7 +120,7 @@ class Bench:
 
 @dataclass
 class _Subject:
-    """One view while it is measured: a view of each contender, and the rows that are computed by hand."""
+    """One measured query: a view for each contender, and the rows that are recomputed by hand."""
 
     bench: Bench
     suite: Suite
@@ -131,7 +131,7 @@ class _Subject:
     stopped: set[str] = field(default_factory=set)
 
     def create(self) -> str | None:
-        """Create the view of each contender; return why `auto` has none, if so."""
+        """Create the view of each contender; return why `auto` refused the query, if it did."""
         orchestrator = self.bench.orchestrator
         configure(orchestrator, "statement_timeout", int(self.bench.limit * CREATION * 1000))
         refused = [self._create(contender) for contender in self.bench.contenders]
@@ -157,7 +157,7 @@ class _Subject:
         return refused
 
     def _has_cache(self) -> bool:
-        """Return whether the strategy `id` stores the input of an aggregation."""
+        """Return whether the strategy `id` caches the input of an aggregation."""
         if ID.label not in self.sides:
             return False
         program = self.bench.orchestrator.view(view_name(_NAME, ID)).plan.program
@@ -170,7 +170,7 @@ class _Subject:
             return
 
     def drop(self) -> None:
-        """Drop every contender's view."""
+        """Drop the views of all contenders."""
         for contender in self.sides.values():
             self._drop(contender)
 
@@ -206,7 +206,7 @@ class _Subject:
                 self._change(table, cell.change, number * len(cells) + place)
                 self._refresh_below()
                 self._run(cell, number + place)
-            # Plans that measurements contradict are made again.
+            # Plans that contradict the measurements are made again here.
             orchestrator.refresh(*(view_name(_NAME, side) for side in self.sides.values()))
         taken = orchestrator.view(view_name(_NAME, AUTO)).plan.program.variant
         for cell in cells:
@@ -218,7 +218,7 @@ class _Subject:
         return cells
 
     def _table(self) -> Table | None:
-        """Return the table that changes; none if transactions change all tables."""
+        """Return the table that changes; return None if transactions change all tables."""
         if self.suite.transactions is not None:
             return None
         orchestrator = self.bench.orchestrator
@@ -246,7 +246,7 @@ class _Subject:
             self.bench.orchestrator.refresh(view.name)
 
     def _run(self, cell: Cell, number: int) -> None:
-        """Measure every side once, in another order each time."""
+        """Measure every side once, in a different order each time."""
         connection = self.bench.orchestrator.connection
         runs: dict[str, Callable[[], Execution]] = {
             label: refreshing(connection, [view_name(_NAME, contender)])
@@ -255,7 +255,8 @@ class _Subject:
         if self.recompute is not None:
             runs[ANEW] = self.recompute
         labels = list(runs)
-        # In turn, a side would always follow the same other one and find its pages in the caches, or not.
+        # With a fixed order, a side would always follow the same side and find the same pages in
+        # the caches.
         random.Random(number).shuffle(labels)
         limit = self.bench.limit
         for label in labels:
@@ -267,7 +268,7 @@ class _Subject:
             cell.query = limit * 1000
 
     def _limited(self, label: str, run: Callable[[], Execution]) -> Execution | None:
-        """Run one side; if the limit stops it, start that side again from a fresh state."""
+        """Run one side; if the limit stops it, create its view again."""
         orchestrator = self.bench.orchestrator
         configure(orchestrator, "statement_timeout", int(self.bench.limit * 1000))
         try:
@@ -279,7 +280,7 @@ class _Subject:
             else:
                 contender = self.sides.pop(label)
                 self._drop(contender)
-                # A strategy that was stopped twice is measured no further; `auto` always is.
+                # A strategy that was stopped twice is no longer measured; `auto` always is.
                 if contender == AUTO or label not in self.stopped:
                     self._create(contender)
                 self.stopped.add(label)
@@ -289,7 +290,7 @@ class _Subject:
 
 
 def load(orchestrator: Orchestrator, suite: Suite) -> None:
-    """Finish the tables of a suite: further statements, and the views that others read."""
+    """Finish the tables of a suite: run its further statements and create the views below."""
     for statement in suite.also:
         orchestrator.connection.execute(statement.encode())
     for view in suite.below:
@@ -297,7 +298,7 @@ def load(orchestrator: Orchestrator, suite: Suite) -> None:
 
 
 def distort(superuser_dsn: str, statistics: str) -> None:
-    """Make PostgreSQL's statistics of the tables missing, or a hundred times off."""
+    """Delete PostgreSQL's statistics of the tables, or make them wrong by a factor of 100."""
     with psycopg.connect(superuser_dsn) as connection:
         for statement in _DISTORTIONS.get(statistics, ()):
             connection.execute(SQL(statement).format(Literal(SCHEMA)))
@@ -318,12 +319,12 @@ _DISTORTIONS = {
 
 
 def sides_of(cell: Cell) -> dict[str, Any]:
-    """Return the milliseconds of each side in the settled passes, in which it was not stopped."""
+    """Return the settled milliseconds of each side."""
     return {side: _settled(times) for side, times in cell.times.items()}
 
 
 def _settled(times: Sequence[float]) -> float:
-    """Return the least time after the first pass; what disturbs a run only makes it longer.
+    """Return the least time after the first pass, because disturbances only make a run longer.
 
     >>> _settled([9.0, 2.0, 3.0]), _settled([9.0])
     (2.0, 9.0)

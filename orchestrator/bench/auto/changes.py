@@ -1,4 +1,4 @@
-"""Changes of a table: updates, deletes and inserts of so many of its rows, chosen at random."""
+"""Changes of a table: updates, deletes and inserts of a number of rows, chosen at random."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Change:
     size: str
 
     def __str__(self) -> str:
-        """Return both, as a person writes them."""
+        """Return the kind and the size as text."""
         return self.kind if self.kind == TRANSACTIONS else f"{self.kind} {self.size}"
 
 
@@ -34,12 +34,12 @@ class Table:
     name: str
     rows: int
     columns: tuple[str, ...]
-    """The columns that an insert can give values to."""
+    """The columns that an insert can set."""
     referenced: bool
-    """Whether a foreign key refers to it, so that its rows must stay."""
+    """Whether a foreign key refers to the table, so that its rows cannot be deleted."""
 
     def count(self, size: str) -> int:
-        """Return how many rows a size stands for.
+        """Return the number of rows that a size stands for.
 
         >>> Table("t", 5000, (), False).count("10%"), Table("t", 50, (), False).count("100")
         (500, 50)
@@ -49,13 +49,13 @@ class Table:
 
 
 def changes_of(table: Table, sizes: Sequence[str]) -> list[Change]:
-    """Return the changes of a table; an insert brings back the rows of the delete before it."""
+    """Return the changes of a table; each insert brings back the rows of the delete before it."""
     kinds = KINDS[:1] if table.referenced else KINDS
     return [Change(kind, size) for size in sizes for kind in kinds]
 
 
 def describe(orchestrator: Orchestrator, name: str) -> Table:
-    """Return what changes need to know of a table."""
+    """Return a table with its number of rows, its columns, and whether a foreign key refers to it."""
     connection = orchestrator.connection
     row = connection.execute(SQL("SELECT count(*) FROM {}").format(Identifier(name))).fetchone()
     columns = connection.execute(
@@ -75,12 +75,12 @@ _DELETED = Identifier("pg_temp", "deleted")
 
 
 def make(orchestrator: Orchestrator, table: Table, change: Change, update: str, seed: int) -> None:
-    """Change rows of a table; others with every seed."""
+    """Change rows of a table; each seed chooses different rows."""
     connection = orchestrator.connection
     relation = Identifier(table.name)
     columns = SQL(", ").join(map(Identifier, table.columns))
     if change.kind == "insert":
-        # An inheritance child's rows come back as rows of the parent.
+        # The rows of an inheritance child come back as rows of the parent.
         connection.execute(
             SQL("INSERT INTO {} ({}) SELECT {} FROM {}").format(
                 relation, columns, columns, _DELETED
@@ -90,7 +90,7 @@ def make(orchestrator: Orchestrator, table: Table, change: Change, update: str, 
     _choose(orchestrator, table, table.count(change.size), seed)
     chosen = SQL("(t.tableoid, t.ctid) IN (SELECT part, place FROM {})").format(_CHOSEN)
     if change.kind == "update":
-        # The assignments stand in a file of the benchmark.
+        # The assignments come from a file of the benchmark.
         connection.execute(
             SQL("UPDATE {} AS t SET {} WHERE {}").format(relation, SQL(update), chosen)
         )
@@ -107,7 +107,7 @@ def make(orchestrator: Orchestrator, table: Table, change: Change, update: str, 
 def _choose(orchestrator: Orchestrator, table: Table, count: int, seed: int) -> None:
     connection = orchestrator.connection
     connection.execute(SQL("DROP TABLE IF EXISTS {}").format(_CHOSEN))
-    # Somewhat more than are wanted, so that there are enough.
+    # Sample some more rows than needed, so that there are enough.
     share = min(100.0, 130 * count / max(table.rows, 1) + 2000 / max(table.rows, 1))
     connection.execute(
         SQL(

@@ -1,4 +1,4 @@
-"""What the cells say: ratios against computing the query and against the best strategy, and the bars."""
+"""Judge the cells: ratios to recomputing the query and to the best strategy, and the bars."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from orchestrator.bench.report import Bar
 
 FACTOR = 1.25
 SLACK = 5.0
-"""Milliseconds that a refresh may always take."""
+"""A refresh may always take this many milliseconds."""
 
 MEAN_AT_MOST, MOST_AT_MOST, WORST_AT_MOST = 1.15, 1.6, 3.0
 TRANSACTIONS_AT_MOST = 1.5
 TRANSACTIONS_WORST_AT_MOST = 3.0
 BESIDE_AT_MOST = 3.0
 WORST = 10
-"""Cells that the report names."""
+"""The number of worst cells that the report names."""
 
 _NOTHING = 1e-3
-"""Milliseconds below which nothing is measured."""
+"""Shorter times, in milliseconds, count as this time."""
 
 Row = dict[str, Any]
 
 
 def row(cell: Cell) -> Row:
-    """Return what the report says of a cell."""
+    """Return the report's row for a cell."""
     settled = sides_of(cell)
     auto = settled[AUTO.label]
     strategies = {side: ms for side, ms in settled.items() if side != ANEW}
@@ -68,12 +68,12 @@ def row(cell: Cell) -> Row:
 
 
 def _recompute_estimate(sides: Mapping[str, float]) -> float:
-    """Return what recomputing takes, by hand or by the strategy that does nothing else."""
+    """Return the time to recompute, by hand or by the strategy `recompute`, whichever is shorter."""
     return min(sides[side] for side in (ANEW, RECOMPUTE.label) if side in sides)
 
 
 def over(auto: float, recomputed: float) -> float:
-    """Return how many times as long as recomputing a refresh takes, beyond what it may always take.
+    """Return the time of a refresh beyond `SLACK`, divided by the time to recompute.
 
     >>> over(4.0, 1.0), over(25.0, 10.0)
     (0.0, 2.0)
@@ -82,7 +82,7 @@ def over(auto: float, recomputed: float) -> float:
 
 
 def bars(rows: Sequence[Row]) -> Iterator[Bar]:
-    """Return the limits that hold or do not."""
+    """Return the bars of the benchmark."""
     single = [r for r in rows if r["change"] != TRANSACTIONS]
     if single:
         name = f"refresh beyond {SLACK:g} ms / recomputing"
@@ -122,7 +122,7 @@ def bars(rows: Sequence[Row]) -> Iterator[Bar]:
 
 
 def _beside(rows: Sequence[Row]) -> Iterator[Bar]:
-    """Compare the cost of one updated row between views of the same groups."""
+    """Compare the cost of one updated row between a view and the view in its `beside`."""
     single = {
         (r["suite"], r["statistics"], r["view"]): r["auto ms"]
         for r in rows
@@ -141,7 +141,7 @@ def worst(rows: Sequence[Row], ratio: Callable[[Row], float]) -> list[Row]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value that a share of all values does not exceed.
+    """Return the smallest value that is at least as large as a share of all values.
 
     >>> percentile([1.0, 2.0, 3.0, 4.0], 0.5)
     2.0

@@ -1,4 +1,4 @@
-"""Where `auto` stands: a point for each cell, the best strategy across, `auto` up."""
+"""Plot each cell as a point: the best strategy or recomputing on the x axis, `auto` on the y axis."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from orchestrator.bench.auto.judge import FACTOR, SLACK, over
 from orchestrator.bench.report import Report
 
 _LEAST = 0.1
-"""Milliseconds at which the axes begin."""
+"""The milliseconds at which the axes begin."""
 
 _NAMED = 8
-"""Views that a panel names."""
+"""The number of views that a panel names."""
 
 
 def draw(report: Report, path: Path) -> Path | None:
-    """Draw `auto` beside the best strategy, and beside recomputing; nothing without matplotlib."""
+    """Plot `auto` against the best strategy and recomputing; return None without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -49,7 +49,7 @@ def draw(report: Report, path: Path) -> Path | None:
                 alpha=0.6,
                 label=f"auto takes {taken}",
             )
-        # The worst cell of a view is enough to name it.
+        # Name each view once, at its worst cell.
         worst: dict[str, dict[str, Any]] = {}
         for row in sorted(report.rows, key=lambda r: -over(r["auto ms"], r[column])):
             worst.setdefault(row["view"], row)

@@ -1,7 +1,6 @@
-"""Computing a view again: the query into a temporary table, the difference applied to the stored rows.
+"""Recompute a view by hand: run the query into a temporary table and apply the difference.
 
-This is what a careful person writes by hand, with nothing of this product in it. A refresh should never
-cost much more.
+A careful person would write this without idivm. A refresh should never cost much more.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ END
 def recomputing(
     connection: Connection[object], query: str
 ) -> tuple[Callable[[], Execution], Callable[[], float]]:
-    """Store a query's rows; return what computes them again, and the milliseconds of the query in it."""
+    """Store the rows of a query; return functions that recompute them and give the query's time."""
     connection.execute(SQL("DROP TABLE IF EXISTS {}").format(_STORED))
     text = _comparable(connection, query)
     connection.execute(SQL("CREATE TABLE {} AS {}").format(_STORED, text))
@@ -59,7 +58,7 @@ def recomputing(
 
 
 def _comparable(connection: Connection[object], query: str) -> Composed:
-    """Return the query with columns of types that have no equality as texts, under names of their own."""
+    """Return the query with distinct column names; cast types without equality to text."""
     text = SQL(query.rstrip().rstrip(";"))
     described = connection.execute(SQL("SELECT * FROM ({}) AS q LIMIT 0").format(text)).description
     names = [Identifier(f"c{number}") for number in range(len(described or ()))]

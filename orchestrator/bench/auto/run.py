@@ -1,4 +1,4 @@
-"""The whole run: every suite, every state of the statistics, every view."""
+"""Run the whole benchmark: every suite, every state of the statistics, every view."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Measure on a server of its own, or in schema idivm_bench of the database at `dsn`."""
+    """Run the benchmark on its own server, or in schema idivm_bench of the database at `dsn`."""
     limit = limit or (QUICK_LIMIT if quick else LIMIT)
     if limit <= 0:
         raise UsageError("--limit is the seconds of a refresh: give more than 0.")
@@ -115,7 +115,7 @@ def _cells(
 
 
 def _matches(suite: Suite, name: str, patterns: Sequence[str]) -> bool:
-    """Return whether a view is among those that were asked for, by its name or its suite's.
+    """Return whether the user asked for a view, by the name of the view or of its suite.
 
     >>> _matches(Suite("graph", ""), "triangles", ["tri*"]), _matches(Suite("graph", ""), "x", ["tri*"])
     (True, False)

@@ -1,20 +1,21 @@
-"""The views of the benchmark: one folder of `sql/auto/` for each suite, one file of views in it.
+"""Read the views of the benchmark: each suite has a folder in `sql/auto/` with a file `views.sql`.
 
-`views.sql` has directives, each a comment line with a name and a text:
+A directive in `views.sql` is a comment line with a name and a text:
 
-    -- tables: FOLDER             of sql/ whose `load.sql` makes the tables (default: the suite's own)
-    -- quick: NAME = VALUE, ...   sizes of the tables in a quick run; `whole:` likewise
-    -- also: STATEMENT            runs after the tables are loaded
-    -- statistics: WORD, ...      further states of PostgreSQL's statistics to measure with
-    -- update TABLE: ASSIGNMENTS  how rows of the table change
-    -- below: NAME                a synchronous view that others read; the query follows
-    -- view: NAME [, changes TABLE] [, beside NAME]   the query follows
+    -- tables: FOLDER             the folder of sql/ whose `load.sql` makes the tables (default: the suite's)
+    -- quick: NAME = VALUE, ...   the sizes of the tables in a quick run
+    -- whole: NAME = VALUE, ...   the sizes of the tables in a whole run
+    -- also: STATEMENT            a statement to run after the tables are loaded
+    -- statistics: WORD, ...      further states of PostgreSQL's statistics to measure
+    -- update TABLE: ASSIGNMENTS  how an update changes rows of the table
+    -- below: NAME                a maintained view that other views read; its query follows
+    -- view: NAME [, changes TABLE] [, beside NAME]   a view; its query follows
     -- file: FOLDER/NAME          a view whose query is in that file
     -- constructs: support        the examples of docs/sql-support.md
-    -- as: SUITE                  the directives of another suite as well
+    -- as: SUITE                  the directives of another suite
 
-The largest table that a view reads changes, unless `changes` names another. `beside` names the view that
-the cost of one changed row is compared with.
+The largest table that a view reads changes, unless `changes` names another table. `beside` names a view
+with which the cost of one changed row is compared.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NAMES = (
 GOOD = "good"
 MISSING = "missing"
 OFF = "off"
-"""Tables that PostgreSQL takes for a hundredth of their size."""
+"""PostgreSQL estimates the tables at a hundredth of their size."""
 
 _DIRECTIVE = re.compile(r"^-- (\w+)(?: (\w+))?: (.*)$", re.MULTILINE)
 
@@ -50,12 +51,12 @@ class View:
     changes: str | None = None
     """The table that changes, if it is not the largest."""
     beside: str | None = None
-    """The view of the same suite whose cost for one changed row is the measure of this view's."""
+    """The view of the same suite with which the cost for one changed row is compared."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Tables, the views over them, and how rows of the tables change."""
+    """Tables, the views over them, and how the rows of the tables change."""
 
     name: str
     tables: str
@@ -69,12 +70,12 @@ class Suite:
 
     @property
     def transactions(self) -> str | None:
-        """The SQL that changes the tables, if not single rows of one table change."""
+        """The SQL that changes the tables, or None if single rows of one table change."""
         path = resource_folder("sql") / "auto" / self.name / "change.sql"
         return path.read_text() if path.is_file() else None
 
     def workload(self, quick: bool) -> tuple[Workload, dict[str, int]]:
-        """Return the tables and their sizes."""
+        """Return the workload that makes the tables, and its sizes."""
         sizes = self.quick if quick else self.whole
         if self.tables == "tpch":
             return tpch_data.workload(float(sizes["scale"])), {}
@@ -82,7 +83,7 @@ class Suite:
 
 
 def suites(server_version: int) -> list[Suite]:
-    """Return every suite with the views that a server's version accepts."""
+    """Return every suite with the views that a server of this version accepts."""
     return [read(name, server_version) for name in NAMES]
 
 
@@ -96,7 +97,7 @@ def read(name: str, server_version: int) -> Suite:
 
 
 def _extended(suite: Suite, name: str, server_version: int) -> Suite:
-    """Return the suite with the directives of a file."""
+    """Return the suite extended by the directives of a file."""
     parts = _DIRECTIVE.split(Workload(f"auto/{name}").text("views"))[1:]
     for word, table, text, query in zip(
         parts[::4], parts[1::4], parts[2::4], parts[3::4], strict=True
@@ -161,7 +162,7 @@ _SINCE = re.compile(r"\(PostgreSQL (\d+)\)")
 
 
 def _constructs(server_version: int) -> Iterator[View]:
-    """Return the examples of docs/sql-support.md that a server's version accepts.
+    """Return the examples of docs/sql-support.md that a server of this version accepts.
 
     >>> next(_constructs(18)).name
     'selection and projection'

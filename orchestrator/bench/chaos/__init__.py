@@ -1,1 +1,1 @@
-"""Random work with kills, and whether every view is right afterwards."""
+"""Random work with kills, and a check that every view is right afterwards."""

@@ -1,6 +1,6 @@
-"""What goes on in a database of a chaos run: the tables and views, the writers' transactions, the DDL.
+"""The activity in a database of a chaos run: tables, views, writers' transactions, and DDL.
 
-Names and values have letters outside of ASCII, which every encoding of a run has.
+Names and values contain non-ASCII letters that every encoding of a run has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from psycopg.sql import SQL, Identifier, Literal
 from orchestrator.api import Orchestrator
 
 KEEPER = "chaos_keeper"
-"""The role that owns the table `ledger`; who creates the views is a member of it, now and then."""
+"""The role that owns the table `ledger`; the creator of the views is a member at times."""
 
 TABLES = """
     CREATE DOMAIN amounts AS int CHECK (VALUE > -1000000);
@@ -42,8 +42,8 @@ TABLES = """
 """
 
 VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
-    # Who writes two tables takes the locks of synchronous views in the order of its statements, so the
-    # view of both comes first.
+    # A transaction that writes two tables locks synchronous views in the order of its statements.
+    # Therefore the view of both tables comes first.
     "eager": (
         "SELECT region, sum(balance * rate) AS worth, count(*) AS n FROM accounts a"
         " JOIN branches b ON b.id = a.branch GROUP BY region",
@@ -82,20 +82,20 @@ Act: TypeAlias = Callable[[Orchestrator, int, random.Random], object]
 LEVELS = ("READ COMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 
 PREPARED = "chaos {} {}"
-"""The name of a prepared transaction: its database, and a number."""
+"""The name of a prepared transaction: its database and a number."""
 
 
 def create(orc: Orchestrator) -> None:
-    """The tables and views that the run begins with."""
+    """Create the tables and views with which the run begins."""
     orc.execute(TABLES)
     for name, (query, options) in VIEWS.items():
         orc.create_view(name, query, **options)
 
 
 def transaction(connection: Connection[Any], owner: int, chance: random.Random) -> None:
-    """One transaction of a writer, over rows of its own: whatever it waits for is idivm's.
+    """Run one transaction of a writer over its own rows, so that any wait is caused by idivm.
 
-    Tables are written in one order by everybody.
+    All writers write the tables in the same order.
     """
     connection.execute(SQL("BEGIN ISOLATION LEVEL {}").format(SQL(chance.choice(LEVELS))))
     try:
@@ -114,14 +114,14 @@ def transaction(connection: Connection[Any], owner: int, chance: random.Random) 
 
 
 def finish_prepared(connection: Connection[Any], name: str, chance: random.Random) -> None:
-    """Ends a prepared transaction, unless somebody else just did."""
+    """End a prepared transaction, unless another session has just ended it."""
     end = SQL(chance.choice(("COMMIT", "ROLLBACK")))
     with suppress(UndefinedObject, ObjectNotInPrerequisiteState):
         connection.execute(SQL("{} PREPARED {}").format(end, Literal(name)))
 
 
 def finish_abandoned(connection: Connection[Any], chance: random.Random, age: str) -> int:
-    """Ends the prepared transactions of this database whose writer was killed; their number."""
+    """End the prepared transactions of this database whose writer was killed; return how many."""
     left = connection.execute(
         "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
         " AND gid LIKE 'chaos %%' AND prepared < now() - %s::interval",
@@ -151,7 +151,7 @@ def _changes(connection: Connection[Any], owner: int, chance: random.Random) -> 
 
 
 def keep_the_ledger(connection: Connection[Any], chance: random.Random) -> None:
-    """One statement of the role that owns the ledger."""
+    """Run one statement of the role that owns the ledger."""
     kind = chance.random()
     if kind < 0.5:
         connection.execute(
@@ -193,7 +193,7 @@ def _change_accounts(connection: Connection[Any], owner: int, chance: random.Ran
 
 
 def act(number: int) -> Act:
-    """One change of the schema or of a view."""
+    """Return the change of the schema or of a view with this number."""
     acts: list[Act] = [
         _a_view_comes_and_goes,
         _another_mode,
@@ -247,7 +247,7 @@ def _a_column(orc: Orchestrator, number: int, chance: random.Random) -> None:
 
 
 def _a_rename(orc: Orchestrator, number: int, chance: random.Random) -> None:
-    # In one transaction: the writers know one name.
+    # Use one transaction, because the writers know only one name.
     with orc.connection.transaction():
         orc.connection.execute("ALTER TABLE branches RENAME COLUMN region TO area")
         orc.connection.execute("ALTER TABLE branches RENAME COLUMN area TO region")
@@ -268,7 +268,7 @@ def _a_function(orc: Orchestrator, number: int, chance: random.Random) -> None:
             "CREATE OR REPLACE FUNCTION fee(balance numeric) RETURNS numeric LANGUAGE sql IMMUTABLE AS {}"
         ).format(Literal(f"SELECT balance / {number}"))
     )
-    # In one transaction: the view's definition follows a name, a query text may not.
+    # Use one transaction: the view's definition follows a new name, but a query text may not.
     with orc.connection.transaction():
         orc.connection.execute("ALTER FUNCTION fee(numeric) RENAME TO charge")
         orc.connection.execute("ALTER FUNCTION charge(numeric) RENAME TO fee")
@@ -297,7 +297,7 @@ def _a_constraint(orc: Orchestrator, number: int, chance: random.Random) -> None
 
 
 def _a_partition_that_leaves(orc: Orchestrator, number: int, chance: random.Random) -> None:
-    # In one transaction: writers find a partition for all of their rows.
+    # Use one transaction, so that writers find a partition for all of their rows.
     with orc.connection.transaction():
         orc.connection.execute("ALTER TABLE events DETACH PARTITION events_2")
         orc.connection.execute("DELETE FROM events_2 WHERE at % 10 = 1")
@@ -307,17 +307,17 @@ def _a_partition_that_leaves(orc: Orchestrator, number: int, chance: random.Rand
 
 
 def take_rights(admin: Connection[Any], creator: str) -> None:
-    """Takes away what the views of the ledger read by."""
+    """Revoke the role by which the views of the ledger read."""
     admin.execute(SQL("REVOKE {} FROM {}").format(Identifier(KEEPER), Identifier(creator)))
 
 
 def give_rights(admin: Connection[Any], creator: str) -> None:
-    """Gives them back."""
+    """Grant the role again."""
     admin.execute(SQL("GRANT {} TO {}").format(Identifier(KEEPER), Identifier(creator)))
 
 
 def wrong_views(orc: Orchestrator) -> tuple[list[str], list[str]]:
-    """Which views differ from their queries after a refresh of all, and which cannot be refreshed."""
+    """Return the views that differ from their queries, and the views that failed to refresh."""
     reports = orc.check()
     return (
         [
@@ -330,7 +330,7 @@ def wrong_views(orc: Orchestrator) -> tuple[list[str], list[str]]:
 
 
 def kill_targets(connection: Connection[Any]) -> list[int]:
-    """The processes of the sessions, and of those that apply what a publisher sends."""
+    """Return the process IDs of the sessions and of the workers that apply a publisher's changes."""
     rows = connection.execute(
         "SELECT pid FROM pg_stat_activity WHERE datname IS NOT NULL AND pid <> pg_backend_pid()"
         " AND backend_type IN ('client backend', 'logical replication worker')"
@@ -339,6 +339,6 @@ def kill_targets(connection: Connection[Any]) -> list[int]:
 
 
 def missing_views(orc: Orchestrator) -> list[str]:
-    """The views of the beginning that are gone, which nobody dropped."""
+    """Return the initial views that are missing although no statement dropped them."""
     there = {view.name for view in orc.views()}
     return [name for name in VIEWS if name not in there]

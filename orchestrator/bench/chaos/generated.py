@@ -1,7 +1,8 @@
-"""The part of a chaos run that the fuzzer makes: random tables and views, changes and DDL at the same time.
+"""The generated part of a chaos run: random tables and views with concurrent changes and DDL.
 
-An episode creates the tables and views of a seed. Two sessions write, one changes the tables' schema, one
-refreshes. Then they rest, and every view must hold what its query answers after a refresh of all.
+An episode creates the tables and views of a seed. Two sessions write, one session changes the
+schema of the tables, and one session refreshes. Then all sessions stop. After a refresh of all
+views, every view must hold the rows of its query.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from orchestrator.fuzz.workspace import SLOW, Workspace
 from orchestrator.runtime.sessions import open_session
 
 SECONDS = 10.0
-"""How long an episode writes."""
+"""The seconds for which an episode writes."""
 
 ATTEMPTS = 30
-"""How often something is tried that a kill or a restart cuts."""
+"""How often an action is tried if kills or restarts interrupt it."""
 
 REFUSALS = 6
-"""How often something is tried that fails for another reason."""
+"""How often an action is tried if it fails for other reasons."""
 
 
 def episodes(shared: Shared, place: Place) -> None:
-    """One episode after the other, each of the next seed."""
+    """Run episodes one after the other, each with the next seed."""
     numbers = iter(range(shared.seed * 1000, shared.seed * 1000 + 1_000_000))
     chance = random.Random(f"{shared.seed} {place.name}")
 
@@ -50,7 +51,8 @@ def episodes(shared: Shared, place: Place) -> None:
         seed = next(numbers)
         case, models = drafted(seed)
         episode = _Episode(shared, place, seed)
-        # The generator's tables are text in the case, so what changes them is exchanged in the same way.
+        # The case holds the generator's tables as text, so `_moved` converts their changes in the
+        # same way.
         episode.run(in_database(case, place.encoding, "C"), models, chance)
         shared.count("generated cases")
 
@@ -67,7 +69,7 @@ class _Episode:
         return self.shared.dsn(self.place.name)
 
     def run(self, case: Case, models: Sequence[Model], chance: random.Random) -> None:
-        """Sets up, writes, and compares."""
+        """Run one episode: set up, write, and compare."""
         with connect(self.dsn) as orc:
             self._clean(orc)
             self._set_up(orc, case)
@@ -87,7 +89,7 @@ class _Episode:
         self._verify()
 
     def _clean(self, orc: Orchestrator) -> None:
-        """Drops what an earlier episode left."""
+        """Drop the remains of an earlier episode."""
         for (schema,) in orc.connection.execute(
             "SELECT nspname FROM pg_namespace WHERE nspname NOT LIKE 'pg\\_%'"
             " AND nspname NOT LIKE 'idivm%' AND nspname NOT IN ('public', 'information_schema')"
@@ -132,12 +134,12 @@ class _Episode:
         given: dict[str, object] = dict(view.options)
         for options in (given, {"maintain": given["maintain"]}, {}):
             with suppress(UnsupportedError):
-                # The options are a view's own, and none of them is called as an argument is.
+                # The options belong to the view, and none of them has the name of a parameter.
                 orc.create_view(view.name, view.query, columns=view.columns, **options)  # type: ignore[arg-type]
                 self.shared.count("generated views")
                 return
 
-    # What goes on -------------------------------------------------------------------------------
+    # Activity -----------------------------------------------------------------------------------
 
     def _keep_on(self, who: str, act: Callable[[Connection[Any]], None]) -> None:
         while not (self.over.is_set() or self.shared.stop.is_set()):
@@ -156,7 +158,7 @@ class _Episode:
                 self.over.wait(0.3)
 
     def _tried(self, connection: Connection[Any], statement: Statement, who: str) -> None:
-        """Runs a statement of the fuzzer, which PostgreSQL may refuse."""
+        """Run a statement of the fuzzer, which PostgreSQL may refuse."""
         try:
             if statement.copy is None:
                 connection.execute(SQL(statement.sql))
@@ -202,10 +204,10 @@ class _Episode:
             None if statement.copy is None else in_encoding(statement.copy, self.place.encoding),
         )
 
-    # The end -------------------------------------------------------------------------------------
+    # End -----------------------------------------------------------------------------------------
 
     def _verify(self) -> None:
-        """Refreshes all views and compares each; what a kill or a full disk cuts is tried again."""
+        """Refresh and compare all views; try again after a kill or a full disk."""
         refusals = 0
         for attempt in range(ATTEMPTS):
             self.shared.recover()
@@ -230,7 +232,7 @@ class _Episode:
         try:
             space.orc.refresh()
         except IdivmError:
-            # Whoever is told so tries once more.
+            # A user would also try again after this error.
             self._refresh_each(space)
         for view in space.orc.views():
             space.compare([view.name])

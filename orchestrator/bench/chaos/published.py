@@ -1,4 +1,4 @@
-"""The part of a chaos run that comes by logical replication: a publisher, and views of its subscriber."""
+"""The replicated part of a chaos run: a publisher, and views in the database of its subscriber."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ VIEWS: dict[str, tuple[str, Any]] = {
 }
 
 PATIENCE = 120.0
-"""Seconds without a change after which a subscriber stands still.
+"""Seconds without a change after which a subscriber counts as stuck.
 
-Where its tables belong to somebody else than the subscription, it brings synchronous views up for each row, so there is
-little to write.
+If another role than the subscription's owns the tables, the subscriber maintains synchronous views
+for each row. Therefore the publisher writes little.
 """
 
 
 LAG = 16 << 20
-"""Bytes of the WAL by which a subscriber may be behind before the publisher waits for it."""
+"""Bytes of WAL by which a subscriber may lag before the publisher waits for it."""
 
 
 def publish(shared: Shared, subscriber: str) -> None:
-    """Creates the publisher's tables and the subscription, with two-phase commit."""
+    """Create the publisher's tables and the subscription, with two-phase commit."""
     with psycopg.connect(shared.dsn(PUBLISHER), autocommit=True) as connection:
         connection.execute(SQL(TABLES))
     with psycopg.connect(shared.admin(PUBLISHER), autocommit=True) as connection:
@@ -67,7 +67,7 @@ def publish(shared: Shared, subscriber: str) -> None:
 
 
 def write(shared: Shared) -> None:
-    """Writes the publisher's tables until the end."""
+    """Write the publisher's tables until the run ends."""
     chance = random.Random(shared.seed * 500)
 
     def work() -> None:
@@ -81,7 +81,7 @@ def write(shared: Shared) -> None:
 
 
 def _is_followed(connection: Connection[Any]) -> bool:
-    """Whether the subscriber is at most LAG behind, so that it can catch up at the end of a long run."""
+    """Return whether the subscriber lags by less than LAG, so that it can catch up in the end."""
     row = connection.execute(
         "SELECT pg_current_wal_lsn() - confirmed_flush_lsn < %s FROM pg_replication_slots WHERE slot_name = 'chaos'",
         [LAG],
@@ -134,14 +134,14 @@ def _change(connection: Connection[Any], chance: random.Random) -> None:
 
 
 def pause_and_go_on(connection: Connection[Any]) -> None:
-    """Takes the subscription away from its worker for a moment."""
+    """Disable the subscription for a moment and refresh it."""
     connection.execute("ALTER SUBSCRIPTION chaos DISABLE")
     connection.execute("ALTER SUBSCRIPTION chaos ENABLE")
     connection.execute("ALTER SUBSCRIPTION chaos REFRESH PUBLICATION WITH (copy_data = false)")
 
 
 def caught_up(shared: Shared, subscriber: str) -> bool:
-    """Waits until the subscriber has all rows of the publisher; false if it stands still before."""
+    """Wait until the subscriber has all rows of the publisher; return False if it gets stuck."""
     last: object = None
     with psycopg.connect(shared.admin(subscriber), autocommit=True) as connection:
         connection.execute("ALTER SUBSCRIPTION chaos ENABLE")

@@ -1,10 +1,12 @@
-"""Writers, refreshers, DDL, and kill -9 of everything in turn: is all right still?
+"""Run writers, refreshes and DDL, kill everything in turn, and check that all is right.
 
-Databases of two encodings have writers with prepared transactions, DDL, GRANT and REVOKE; to one of them
-a publisher sends changes by logical replication; in two more the fuzzer makes tables, views and DDL. Sessions
-and servers are killed and restarted, and the disk fills up. Whatever fails because of that is tried again, as
-an application would. What must not be: a view that differs from its query, an error of a writer that would not
-be there without views, a deadlock over views, anything that a person would have to mend.
+Two databases with different encodings have writers with prepared transactions, DDL, GRANT and
+REVOKE. A publisher sends changes to one of them by logical replication. In two more databases, the
+fuzzer makes tables, views and DDL. Sessions and servers are killed and restarted, and the disk
+fills up. Work that fails for these reasons is tried again, as an application would do.
+
+The run fails if a view differs from its query, if views cause an error of a writer or a deadlock,
+or if a person would have to repair anything.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Runs on a server of its own, which it kills."""
+    """Run on the benchmark's own server, which the run kills."""
     if minutes <= 0:
         raise UsageError(f"The run needs --minutes of more than 0, not {minutes:g}.")
     with own_server(pg, published.SETTINGS) as server, ExitStack() as stack:
@@ -67,7 +69,7 @@ def run(
 
 @contextmanager
 def small_disk(server: EmbeddedServer, say: Callable[[str], None]) -> Iterator[Path | None]:
-    """A file system that may be made full, mounted below the server's home if that is allowed."""
+    """Mount a small file system below the server's home, if that is allowed; the run may fill it."""
     folder = server.home / DISK
     folder.mkdir()
     options = "size=768m,mode=0777"
@@ -91,7 +93,7 @@ def small_disk(server: EmbeddedServer, say: Callable[[str], None]) -> Iterator[P
 
 
 def _create(shared: Shared, disk: Path | None) -> None:
-    """The databases, the roles, and the tables and views that the run begins with."""
+    """Create the databases, the roles, and the tables and views with which the run begins."""
     with psycopg.connect(shared.admin("postgres"), autocommit=True) as admin:
         creator = psycopg.conninfo.conninfo_to_dict(shared.dsn("postgres"))["user"]
         owner = Identifier(str(creator))
@@ -125,7 +127,10 @@ def _create(shared: Shared, disk: Path | None) -> None:
 
 
 def _go_on(chaos: Storm, seconds: float, say: Callable[[str], None]) -> None:
-    """Has everybody work for so long; planning in Python would hold up the other threads of a process."""
+    """Run all workers for this many seconds.
+
+    Each database has its own process, because planning in Python would block the other threads.
+    """
     shared = chaos.shared
     places = (*WRITTEN, *GENERATED)
     with ProcessPoolExecutor(len(places), get_context("spawn")) as pool:
@@ -142,10 +147,10 @@ def _go_on(chaos: Storm, seconds: float, say: Callable[[str], None]) -> None:
             for process in chaos.serving.values():
                 process.terminate()
                 process.wait()
-        # The server may be down by the last blow, and they wait for it.
+        # The last kill may have stopped the server, and the workers wait for it.
         shared.recover()
         while wait(working, timeout=1.0).not_done:
-            # Writers may wait for a transaction that somebody prepared and did not end.
+            # Writers may wait for a prepared transaction that no session has ended.
             with suppress(psycopg.Error, IdivmError):
                 chaos.finish_abandoned(random.Random(shared.seed), "0s")
         for item in working:

@@ -1,4 +1,4 @@
-"""What the threads of a process of a chaos run share: what was counted, and how errors are judged."""
+"""The state that the threads of a chaos process share: counts, findings, and how errors are judged."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from orchestrator.errors import IdivmError
 from orchestrator.server import EmbeddedServer
 
 RESOURCES = "53"
-"""The class of errors that a full disk raises."""
+"""The class of the errors that a full disk raises."""
 
 PATIENCE = 300.0
-"""Seconds that a server may take to come back."""
+"""The seconds that a server may take to come back."""
 
 _CUT = ("08", "57")
-"""Classes of errors of whom something was killed: lost connections, and cancels."""
+"""The classes of the errors after a kill: lost connections and cancels."""
 
 _PRODUCT = re.compile(r'\bidivm(_log|_state|_def)?"?\.')
-"""An object of idivm's in the context of an error; in a message, names may be the fuzzer's."""
+"""An object of idivm in the context of an error; a message may contain names of the fuzzer."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ class Place:
 
 @dataclass
 class Outcome:
-    """What has come of the work of one process."""
+    """The results of one process."""
 
     counts: Counter[str] = field(default_factory=Counter)
     findings: dict[str, list[str]] = field(default_factory=dict)
     met: Counter[str] = field(default_factory=Counter)
-    """Errors that fail nothing."""
+    """Errors that do not fail the run."""
 
     def add(self, other: Outcome) -> None:
-        """Adds what another process did."""
+        """Add the results of another process."""
         self.counts += other.counts
         self.met += other.met
         for kind, several in other.findings.items():
@@ -58,53 +58,53 @@ class Outcome:
 
 @dataclass
 class Shared:
-    """The server, when to end, and what happened so far, for all threads of a process to add to."""
+    """The server, the event that ends the run, and the results, for all threads of a process."""
 
     server: EmbeddedServer
     seed: int
     stop: threading.Event = field(default_factory=threading.Event)
     outcome: Outcome = field(default_factory=Outcome)
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=8))
-    """What was changed last, to tell what a difference may come from."""
+    """The last changes, which may explain a difference."""
     changers: set[int] = field(default_factory=set)
-    """The backends that run DDL, in whose deadlocks views may have no part."""
+    """The backends that run DDL; a deadlock with one of them does not fail the run."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def dsn(self, database: str) -> str:
-        """The connection string of a database; the server may have been killed, and is started."""
+        """Return the connection string of a database; start the server if a kill stopped it."""
         return make_conninfo(self.server.up().dsn, dbname=database)
 
     def admin(self, database: str) -> str:
-        """The same for the superuser."""
+        """Return the superuser's connection string of a database."""
         return make_conninfo(self.server.up().superuser_dsn, dbname=database)
 
     def recover(self) -> None:
-        """Waits until the server is at work."""
+        """Wait until the server accepts connections."""
         late = time.monotonic() + PATIENCE
         while True:
             try:
                 psycopg.connect(self.dsn("postgres")).close()
                 return
             except (psycopg.Error, IdivmError):
-                # A process just killed may look alive for a moment, or the recovery takes long.
+                # A killed process may look alive for a moment, and a recovery may take long.
                 if time.monotonic() > late:
                     raise
                 time.sleep(0.2)
 
     def count(self, what: str, times: int = 1) -> None:
-        """Counts what has happened."""
+        """Count an event."""
         with self.lock:
             self.outcome.counts[what] += times
 
     def found(self, kind: str, what: str) -> None:
-        """Keeps a finding, which fails the run."""
+        """Record a finding, which fails the run."""
         texts = f"{time.strftime('%H:%M:%S')} {what} (after {', '.join(self.recent)})"
         with self.lock:
             self.outcome.findings.setdefault(kind, []).append(texts)
         print(f"chaos: {kind}: {texts}", file=sys.stderr, flush=True)
 
     def again(self, work: Callable[[], None], who: str, pause: float = 0.5) -> None:
-        """Does work over and over until the end; a lost connection or a conflict is no surprise."""
+        """Repeat work until the run ends; judge each error and go on."""
         while not self.stop.is_set():
             try:
                 work()
@@ -116,12 +116,12 @@ class Shared:
                 self.stop.wait(pause)
 
     def unexpected(self, error: Exception, who: str) -> None:
-        """Keeps an exception that no user could read, with where it was raised; it fails the run."""
+        """Record an exception that is no readable error, with its location; it fails the run."""
         place = traceback.format_exception(error)[-4:-1]
         self.found("errors that are no sentence", f"{who}: {error!r} {''.join(place)}")
 
     def judge(self, error: IdivmError | psycopg.Error, who: str) -> None:
-        """Counts what somebody ran into; a writer's error that is due to a view fails the run."""
+        """Count an error; an error of a writer that a view caused fails the run."""
         cause = error.__cause__ if isinstance(error, IdivmError) else error
         said = f"{who}: {(str(error) or repr(error)).splitlines()[0][:300]}"
         writes = who.startswith("writers")
@@ -144,7 +144,7 @@ class Shared:
 
 
 def was_cut(error: BaseException | None) -> bool:
-    """Whether an error comes from a kill, a restart, a cancel or a full disk."""
+    """Return whether an error comes from a kill, a restart, a cancel or a full disk."""
     if not isinstance(error, psycopg.Error):
         return False
     state = error.sqlstate
@@ -153,7 +153,7 @@ def was_cut(error: BaseException | None) -> bool:
 
 
 def is_over_views(deadlock: str) -> bool:
-    """Whether processes wait for the locks of views and tables alone. Writers of rows may deadlock without views.
+    """Return whether a deadlock involves views; writers may deadlock over rows without views.
 
     >>> is_over_views("Process 1 waits for ExclusiveLock on advisory lock [5,6,7,2]; blocked by process 2.")
     True
@@ -162,35 +162,35 @@ def is_over_views(deadlock: str) -> bool:
 
 
 def is_ours(error: BaseException | None) -> bool:
-    """Whether an error arose within what is idivm's."""
+    """Return whether an error arose inside an object of idivm."""
     return isinstance(error, psycopg.Error) and bool(_PRODUCT.search(error.diag.context or ""))
 
 
 WRITERS = 4
-"""In each database."""
+"""The writers in each database."""
 
 SEED = 5
 
 KILL_EVERY = 8.0
-"""Seconds between two blows."""
+"""The seconds between two strikes."""
 
 WRITTEN = (Place("chaos_utf8", "UTF8"), Place("chaos_latin1", "LATIN1"))
-"""Databases with tables and views of their own."""
+"""The databases with their own tables and views."""
 
 SUBSCRIBER = WRITTEN[1]
-"""The one that also subscribes to the publisher."""
+"""The database that also subscribes to the publisher."""
 
 GENERATED = (Place("generated_utf8", "UTF8"), Place("generated_latin1", "LATIN1"))
-"""Databases with what the fuzzer makes."""
+"""The databases with tables and views of the fuzzer."""
 
 DISK = "small"
-"""The tablespace of these databases, where the disk may be made full."""
+"""The tablespace of these databases, on the disk that may be filled."""
 
 FULL_FOR = 1.0
-"""Seconds that the disk is full."""
+"""The seconds for which the disk stays full."""
 
 DEADLOCK_LINES = 20
-"""Lines of the log that describe a deadlock."""
+"""The lines of the log that describe a deadlock."""
 
 KINDS = (
     "differences",
@@ -200,4 +200,4 @@ KINDS = (
     "manual steps",
     "errors that are no sentence",
 )
-"""What fails a run."""
+"""The kinds of findings; each of them fails a run."""

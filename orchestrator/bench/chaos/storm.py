@@ -1,4 +1,4 @@
-"""What a storm does beside the workers: kills, cancels, restarts, a full disk, and the examination afterwards."""
+"""The events of a storm: kills, cancels, restarts, a full disk, and the final check."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from orchestrator.runtime.diagnosis import doctor
 
 @dataclass
 class Storm:
-    """The server, and what strikes it."""
+    """The server, and the events that disturb it."""
 
     shared: Shared
     disk: Path | None
     serving: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    # What goes on -------------------------------------------------------------------------------
+    # Activity -----------------------------------------------------------------------------------
 
     def administer(self) -> None:
-        """Takes rights and gives them back, pauses the subscription, ends transactions that nobody does."""
+        """Revoke and grant rights, pause the subscription, and end abandoned prepared transactions."""
         chance = random.Random(f"{self.shared.seed} rights")
 
         def work() -> None:
@@ -63,16 +63,16 @@ class Storm:
         self.shared.again(work, "administrator")
 
     def finish_abandoned(self, chance: random.Random, age: str) -> None:
-        """Ends the prepared transactions whose writers were killed."""
+        """End the prepared transactions whose writers were killed."""
         for name in (*(place.name for place in WRITTEN), published.PUBLISHER):
             with psycopg.connect(self.shared.admin(name), autocommit=True) as admin:
                 ended = chaos_acts.finish_abandoned(admin, chance, age)
                 self.shared.count("prepared transactions that were left over", ended)
 
-    # Blows --------------------------------------------------------------------------------------
+    # Strikes ------------------------------------------------------------------------------------
 
     def strike(self) -> None:
-        """Kills something, in turn."""
+        """Strike repeatedly, each kind of strike in turn."""
         chance = random.Random(f"{self.shared.seed} blows")
         blows = [
             *(self._cancel, self._serve, self._session, self._full_disk, self._backend),
@@ -89,12 +89,12 @@ class Storm:
                 pass
             except Exception as error:
                 self.shared.unexpected(error, f"blow at{blow.__name__}")
-            # The next blow is for a server that is at work again.
+            # The next strike needs a running server.
             self.shared.recover()
 
     def _victim(self, chance: random.Random) -> tuple[psycopg.Connection[Any], int]:
         admin = psycopg.connect(self.shared.admin("postgres"), autocommit=True)
-        # While nobody else has connected, as after a restart, the blow is for this session.
+        # If no other session is connected, as after a restart, the strike hits this session.
         return admin, chance.choice(chaos_acts.kill_targets(admin) or [admin.info.backend_pid])
 
     def _cancel(self, chance: random.Random) -> None:
@@ -148,7 +148,7 @@ class Storm:
         self.serve(place)
 
     def serve(self, place: Place) -> None:
-        """Starts `idivm serve`."""
+        """Start `idivm serve`."""
         self.serving[place.name] = subprocess.Popen(
             [sys.executable, "-m", "orchestrator.cli.main", "serve", "--json"],
             stdout=subprocess.DEVNULL,
@@ -156,10 +156,10 @@ class Storm:
             env={**os.environ, "IDIVM_DSN": self.shared.dsn(place.name)},
         )
 
-    # The end ------------------------------------------------------------------------------------
+    # End ----------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Compares everything once nobody writes any more; nothing is mended by hand before."""
+        """Compare everything after all writers stopped, without repairing anything by hand."""
         self.shared.recover()
         creator = psycopg.conninfo.conninfo_to_dict(self.shared.dsn("postgres"))["user"]
         with psycopg.connect(self.shared.admin(SUBSCRIBER.name), autocommit=True) as admin:
@@ -190,7 +190,7 @@ class Storm:
                     )
 
     def _deadlocks_of_workers(self) -> list[str]:
-        """The deadlocks in the log that no client was told of: those of apply workers, with what they waited for."""
+        """Return the deadlocks of apply workers from the log; no client receives these errors."""
         deadlocks = []
         for log in self.shared.server.log.glob("server-*.log"):
             lines = log.read_text(errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""What the workers of a storm do: writes, refreshes and changes of schema, until time is up."""
+"""The work in a storm until time is up: writes, refreshes and schema changes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from orchestrator.server import EmbeddedServer
 
 @dataclass
 class WrittenTables:
-    """What goes on in a database with tables and views of its own."""
+    """The activity in a database with its own tables and views."""
 
     shared: Shared
     place: Place
 
     def acts(self) -> list[Callable[[], None]]:
-        """Return what workers do side by side, each without end."""
+        """Return the endless tasks that run concurrently."""
         writers = (partial(self.write, owner) for owner in range(WRITERS))
         return [self.refresh, self.change_schema, self.check, self.keep, *writers]
 
     def write(self, owner: int) -> None:
-        """Run transactions of an owner of rows."""
+        """Run transactions of one writer, which has its own rows."""
         chance = random.Random(f"{self.shared.seed} {self.place.name} writer {owner}")
 
         def work() -> None:
@@ -44,7 +44,7 @@ class WrittenTables:
         self.shared.again(work, "writers")
 
     def keep(self) -> None:
-        """Change the ledger, as a role with few rights."""
+        """Change the ledger as a role with few rights."""
         chance = random.Random(f"{self.shared.seed} {self.place.name} keeper")
 
         def work() -> None:
@@ -57,7 +57,7 @@ class WrittenTables:
         self.shared.again(work, "writers")
 
     def refresh(self) -> None:
-        """Refresh some views, or all."""
+        """Refresh some views, or all views."""
         chance = random.Random(f"{self.shared.seed} {self.place.name} refresher")
 
         def work() -> None:
@@ -106,7 +106,7 @@ class WrittenTables:
 
 
 def work(home: Path, place: Place, seed: int, seconds: float) -> Outcome:
-    """What a process of its own does: everything that goes on in one database."""
+    """Run all activity of one database in this process."""
     shared = Shared(EmbeddedServer(home), seed)
     acts = [lambda: generated.episodes(shared, place)]
     if place in WRITTEN:
@@ -116,7 +116,7 @@ def work(home: Path, place: Place, seed: int, seconds: float) -> Outcome:
 
 
 def act_until(shared: Shared, acts: Sequence[Callable[[], None]], seconds: float) -> None:
-    """Has everybody work for so long."""
+    """Run all tasks in threads for this many seconds."""
     threads = [threading.Thread(target=act) for act in acts]
     for thread in threads:
         thread.start()

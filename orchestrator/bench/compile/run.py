@@ -1,8 +1,8 @@
-"""How long it takes to plan and install views over ever longer chains of joins, and larger queries.
+"""Measure planning and installing views over longer and longer joins, and over larger queries.
 
-Every table refers to the next; a view groups by a column of the first and sums one of the last. The
-tables are empty, so that what is measured is the compiler, and what PostgreSQL takes to install its
-programs.
+Each table refers to the next one. A view groups by a column of the first table and sums a column of
+the last table. The tables are empty, so the benchmark measures the compiler and the time in which
+PostgreSQL installs its programs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from orchestrator.errors import UsageError
 WORKLOAD = Workload("chain")
 CONTENDERS = (ID, TUPLE, TREE, AUTO, SDBT_STREAMS)
 USUAL = ("id", "tuple", "viewtree", "auto")
-"""Measured when nothing else is asked for; `recursive` stores a join for every part of a chain."""
+"""The default strategies, without `recursive`, which stores a join for every part of a chain."""
 
 TABLES = (5, 10, 20)
 JUDGED = 10
@@ -42,7 +42,7 @@ SECONDS_AT_MOST = 2.0
 MOST_TABLES = 40
 
 GROWTH_AT_MOST = 1.5
-"""The power with which the time of a shape may grow from its smallest size to its largest."""
+"""The largest exponent with which a shape's time may grow from its smallest to its largest size."""
 
 
 def run(
@@ -55,7 +55,7 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`."""
+    """Run the benchmark on its own server, or in schema idivm_bench of the database at `dsn`."""
     if repeat < 1 or not all(2 <= number <= MOST_TABLES for number in tables):
         raise UsageError(f"It needs --tables from 2 to {MOST_TABLES}, and --repeat of 1 or more.")
     if unknown := sorted(set(shapes) - SHAPES.keys()):
@@ -109,7 +109,7 @@ def run(
 
 
 def query(tables: int) -> str:
-    """A view over a chain of tables.
+    """Return a query over a chain of tables.
 
     >>> query(2)
     'SELECT t1.kind, count(*) AS n, sum(t2.amount) AS total FROM t1 JOIN t2 ON t2.id = t1.next GROUP BY t1.kind'
@@ -140,7 +140,7 @@ def _compiled(
 def _grown(
     orchestrator: Orchestrator, shape: Shape, repeat: int, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """What each size of a shape takes, by the strategy that `auto` chooses."""
+    """Measure each size of a shape, with the strategy that `auto` chooses."""
     measured = []
     for size in shape.sizes:
         say(f"{size} {shape.name}")
@@ -168,7 +168,7 @@ def _grown(
 def _power(
     before: dict[str, Any] | None, after: dict[str, Any], size: str = "tables"
 ) -> float | None:
-    """The exponent with which the time grew since a smaller size.
+    """Return the exponent with which the time grew since a smaller size.
 
     >>> _power({"tables": 5, "seconds": 1.0}, {"tables": 10, "seconds": 4.0})
     2.0

@@ -1,6 +1,6 @@
 """Queries that grow in one direction towards PostgreSQL's own limits, for `idivm bench compile`.
 
-The tables are empty, so that a view costs what it takes to plan and install it.
+The tables are empty, so a view only costs the time to plan and install it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from psycopg import sql
 
 @dataclass(frozen=True)
 class Shape:
-    """What grows, in which sizes, and the query of each size."""
+    """A kind of query that grows, with its sizes, tables and query text."""
 
     name: str
     sizes: tuple[int, ...]
     tables: Callable[[int], list[sql.Composed]]
-    """The statements that create what the query of a size reads."""
+    """The statements that create the tables for a size."""
     query: Callable[[int], str]
 
 
 def columns(number: int) -> str:
-    """A table as it is.
+    """Return a query that shows a table unchanged.
 
     >>> columns(3)
     'SELECT * FROM wide'
@@ -32,7 +32,7 @@ def columns(number: int) -> str:
 
 
 def tables(number: int) -> str:
-    """A chain of joins that shows its beginning and its end.
+    """Return a chain of joins that shows its first and last table.
 
     >>> tables(3)
     'SELECT j1.id, j3.n FROM j1 JOIN j2 ON j2.id = j1.n JOIN j3 ON j3.id = j2.n'
@@ -43,7 +43,7 @@ def tables(number: int) -> str:
 
 
 def branches(number: int) -> str:
-    """A union of parts of a table.
+    """Return a union of parts of a table.
 
     >>> branches(2)
     'SELECT id, n + 0 AS n FROM j1 WHERE n % 2 = 0 UNION ALL SELECT id, n + 1 AS n FROM j1 WHERE n % 2 = 1'
@@ -55,7 +55,7 @@ def branches(number: int) -> str:
 
 
 def ctes(number: int) -> str:
-    """Common table expressions that each join the one before with its groups.
+    """Return a query whose common table expressions each join the previous one with its groups.
 
     >>> ctes(2)[:62]
     'WITH c1 AS (SELECT id, n FROM j1), c2 AS (SELECT a.id, b.n FRO'

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 PACKAGES = ("psycopg", "sqlglot", "pyspark")
 LONG = 40
-"""Rows of a table that the Markdown page shows; the others are in the JSON."""
+"""A longer table appears only in the JSON, not in the Markdown page."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts, with numbers at the right."""
+    """A table of texts; columns of numbers are aligned right."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -35,7 +35,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Paper:
-    """Where a benchmark's figures stand in a paper, and how a row is called beside them."""
+    """The place of a benchmark's figures in a paper, and the label of a row in the comparison."""
 
     title: str
     call: Callable[[Row], str]
@@ -57,7 +57,7 @@ PAPERS: Mapping[str, Paper] = {
         lambda row: f"{row['name']}: view tree / {row['side']}",
     ),
 }
-"""The benchmarks whose rows hold a figure of a paper."""
+"""The benchmarks whose rows have a figure in a paper."""
 
 SLOPES = {
     "pairs": "Hierarchical queries, theorem 3: exponent",
@@ -69,11 +69,11 @@ SLOPES = {
     "in_a_row": "Counting queries: exponent",
     "skew": "Triangle counting: exponent",
 }
-"""The results of papers that a slope is measured for, by the first word of the bar's name."""
+"""The results of papers for which slopes are measured, by the first word of the bar's name."""
 
 
 def beside_papers(report: Report) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the figures that a paper also has: paper, subject, ours, the paper's."""
+    """Yield the figures that a paper also gives: paper, subject, our figure, the paper's figure."""
     paper = PAPERS.get(report.bench)
     for row in report.rows if paper else ():
         ours = row.get("time / id", row.get("ratio"))
@@ -86,7 +86,7 @@ def beside_papers(report: Report) -> Iterator[tuple[str, str, str, str]]:
 
 
 def bars_table(report: Report) -> Table:
-    """Return the bars with their verdicts."""
+    """Return the table of the bars with their verdicts."""
     rows = tuple(
         (bar.name, number(bar.value), f"{bar.op} {number(bar.limit)}", report.verdict(bar))
         for bar in report.bars
@@ -95,7 +95,7 @@ def bars_table(report: Report) -> Table:
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
-    """Return the rows of a report."""
+    """Return the table of a report's rows."""
     names = shown_columns(list(rows))
     cells = tuple(tuple(number(row.get(name)) for name in names) for row in rows)
     numeric = {
@@ -107,7 +107,7 @@ def rows_table(rows: Sequence[Row]) -> Table:
 
 
 def summary(outcomes: Sequence[Outcome]) -> Table:
-    """Return a row for each benchmark: how many bars hold, and how long it took."""
+    """Return a table with a row for each benchmark: how many bars hold, and how long it took."""
 
     def row(outcome: Outcome) -> tuple[str, ...]:
         if outcome.report is None:
@@ -121,7 +121,7 @@ def summary(outcomes: Sequence[Outcome]) -> Table:
 
 
 def papers_table(outcomes: Sequence[Outcome]) -> Table:
-    """Return the figures of the papers beside ours."""
+    """Return the table that compares the papers' figures with ours."""
     rows = tuple(
         row for outcome in outcomes if outcome.report for row in beside_papers(outcome.report)
     )
@@ -141,7 +141,7 @@ def facts(outcomes: Sequence[Outcome]) -> dict[str, str]:
 
 
 def busy(outcomes: Sequence[Outcome]) -> str:
-    """Return a warning if other programs used the machine before one of the benchmarks."""
+    """Return a warning if other programs kept the machine busy before a benchmark."""
     loads = [
         (float(report.machine["load before"]), int(report.machine["cores"]))
         for report in (outcome.report for outcome in outcomes)
@@ -271,7 +271,7 @@ def _html_section(outcome: Outcome, folder: Path) -> str:
         parts.append(f"<p>The limits assume a larger run: {escape(report.assumes)}.</p>")
     if outcome.figure:
         drawing = (folder / outcome.figure).read_text(encoding="utf-8")
-        # The page contains the drawing; the XML header belongs to files alone.
+        # The page embeds the drawing without the XML header, which only belongs in files.
         parts.append(f"<figure>{drawing[drawing.index('<svg') :]}</figure>")
     if report.bars:
         parts.append(_html_table(bars_table(report)))

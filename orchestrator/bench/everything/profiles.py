@@ -1,4 +1,4 @@
-"""`idivm bench all`: run many benchmarks one after the other, and write a report."""
+"""`idivm bench all`: run the benchmarks of a profile one after the other, and write a report."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ QUICK_MINUTES = 15
 
 @dataclass(frozen=True)
 class Entry:
-    """A benchmark of a profile: its options, and the seconds that it may take."""
+    """A benchmark of a profile: its options, and the seconds reserved for it."""
 
     name: str
     options: str = ""
     seconds: float = float("inf")
     part: str = ""
-    """What the options choose, if the profile runs a benchmark in several parts."""
+    """The name of the part, if the profile runs a benchmark in several parts."""
 
     @property
     def title(self) -> str:
-        """The name in the report."""
+        """The title in the report."""
         return f"{self.name} {self.part}".strip()
 
     @property
@@ -88,7 +88,7 @@ PROFILES: dict[str, tuple[Entry, ...]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a benchmark: a report, or the reason why there is none."""
+    """The result of a benchmark: a report, or the reason why it is missing."""
 
     name: str
     command: str
@@ -96,7 +96,7 @@ class Outcome:
     report: Report | None = None
     error: str = ""
     figure: str | None = None
-    """The file with the plot, in the folder of the report."""
+    """The file of the plot, in the folder of the report."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as plain values."""
@@ -110,9 +110,10 @@ class Outcome:
 
 
 def run_all(profile: str, folder: Path, *, only: Sequence[str] = (), pg: int | None = None) -> int:
-    """Run the benchmarks of a profile, and write the pages. Return 1 if a bar does not hold.
+    """Run the benchmarks of a profile and write the pages; return 1 if a bar does not hold.
 
-    Each benchmark is a process of its own, so that one that fails or takes too long leaves the others alone.
+    Each benchmark runs in its own process, so a failed or slow benchmark does not affect the
+    others.
     """
     from orchestrator.bench.everything.pages import write
 
@@ -127,10 +128,10 @@ def run_all(profile: str, folder: Path, *, only: Sequence[str] = (), pg: int | N
     outcomes: list[Outcome] = []
     for number, entry in enumerate(entries, 1):
         progress(f"{number} of {len(entries)}: {entry.title}")
-        # What earlier benchmarks left of their time is for this one.
+        # This benchmark may also use the time that earlier benchmarks did not need.
         later = sum(other.seconds for other in entries[number:]) if profile == "quick" else 0
         outcomes.append(_run(entry, folder, deadline - later, pg))
-        # Whoever stops the run keeps what is measured already.
+        # Write after each benchmark, so that an interrupted run keeps its results.
         write(profile, outcomes, folder)
     progress("")
     print(f"{folder / 'index.html'}\n{folder / 'results.md'}\n{folder / 'results.json'}")
@@ -165,7 +166,7 @@ def _run(entry: Entry, folder: Path, deadline: float, pg: int | None) -> Outcome
 
 
 def _output(arguments: Sequence[str], limit: float) -> tuple[str, str, bool]:
-    """Return what a benchmark printed, what it complained about, and whether it took too long."""
+    """Return the output of a benchmark, its error output, and whether it took too long."""
     process = subprocess.Popen(
         [sys.executable, "-m", "orchestrator.cli.main", "bench", *arguments],
         stdin=subprocess.DEVNULL,
@@ -177,7 +178,7 @@ def _output(arguments: Sequence[str], limit: float) -> tuple[str, str, bool]:
         output, complaint = process.communicate(timeout=None if limit == float("inf") else limit)
         return output, complaint, False
     except subprocess.TimeoutExpired:
-        # As Ctrl-C does: the benchmark stops its server and removes its files.
+        # Stop it like Ctrl-C does: the benchmark stops its server and removes its files.
         process.send_signal(signal.SIGINT)
         try:
             process.communicate(timeout=60)

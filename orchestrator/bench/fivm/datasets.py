@@ -1,4 +1,4 @@
-"""The data whose covariances are measured (papers/fivm.txt, section 9.1), and what the paper says of them."""
+"""The data sets of the covariance benchmarks (papers/fivm.txt, section 9.1) and their results."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from orchestrator.demo import flights
 
 @dataclass(frozen=True)
 class Dataset:
-    """A workload whose join has features: `from.sql` joins its tables."""
+    """A workload whose join has features; `from.sql` joins its tables."""
 
     workload: Workload
     tables: tuple[str, ...]
     joined: frozenset[str]
-    """The columns by which the tables are joined, which are no features."""
+    """The join columns, which are not features."""
     label: str
     """The feature that a model predicts."""
     categorical: frozenset[str] = frozenset()
-    """Features that stand for categories."""
+    """The categorical features."""
     chosen: tuple[str, ...] = ()
-    """The features, if not every column that is no join column."""
+    """The features, unless all columns except the join columns are features."""
     texts: frozenset[str] = frozenset()
-    """Categories that are no numbers."""
+    """The categorical features with text values."""
     change: str = "change"
-    """The file that adds to the largest table."""
+    """The SQL file that inserts into the largest table."""
     sized: Callable[[int], Mapping[str, int]] = lambda rows: {"rows": rows}
-    """The settings by which the join has about so many rows."""
+    """Returns the settings for a join of about this many rows."""
     paper: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """How many times more throughput the paper's view tree has than each side (figures 20 and 22)."""
+    """The ratio of the paper's view tree's throughput to that of a side (figures 20 and 22)."""
 
     @property
     def source(self) -> str:
-        """The FROM clause."""
+        """The FROM clause of the join."""
         return self.workload.text("from")
 
     def features(self, orchestrator: Orchestrator) -> list[str]:
-        """The features that are numbers, or stand for some."""
+        """Return the features that are numbers or are encoded as numbers."""
         if self.chosen:
             return [name for name in self.chosen if name not in self.texts]
         found: list[str] = []
@@ -58,11 +58,11 @@ class Dataset:
     def tables_of(
         self, orchestrator: Orchestrator, rows: int, seed: int
     ) -> AbstractContextManager[None]:
-        """The tables, for a join of about so many rows."""
+        """Return the context in which the tables exist, for a join of about `rows` rows."""
         return self.workload.tables(orchestrator, {**self.sized(rows), "seed": seed})
 
     def insert(self, orchestrator: Orchestrator, first: int, size: int) -> Execution:
-        """Adds rows to the largest table."""
+        """Insert rows into the largest table."""
         text = sql.SQL(self.workload.text(self.change)).format(
             first=sql.Literal(first), last=sql.Literal(first + size - 1)
         )
@@ -100,7 +100,7 @@ HOUSING = Dataset(
     frozenset({"postcode", "house_id", "shop_id", "restaurant_id", "institution_id"}),
     "price",
     change="arrivals",
-    # A postcode has two houses, two shops and two restaurants.
+    # Each postcode has two houses, two shops and two restaurants.
     sized=lambda rows: {"postcodes": max(rows // 8, 1), "scale": 2},
     paper={"1-IVM": 16_500, "SDBT-streams": 12.1},
 )

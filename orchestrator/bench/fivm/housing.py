@@ -1,8 +1,8 @@
-"""A join kept factorized beside the same join row by row (papers/fivm.txt, sections 9.4 and 9.8).
+"""Compare a factorized join with the same join row by row (papers/fivm.txt, sections 9.4 and 9.8).
 
-Of a star of houses, shops and restaurants in each postcode the rows of the join grow with the cube of
-the scale, those of the factorized result as the tables do. The four variants of section 9.4: what is
-read is kept up after each batch (eager) or made when somebody reads (lazy), as rows or factorized.
+Each postcode has a star of houses, shops and restaurants. The rows of the join grow with the cube
+of the scale, and the factorized result grows like the tables. Section 9.4 has four variants: the
+result is maintained after each batch (eager) or made when it is read (lazy), as rows or factorized.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ FACT = Contender("fact", "viewtree", (("representation", "factorized"),))
 SCALES = (1, 5, 10, 20)
 POSTCODES = 25
 BATCHES = 10
-"""Of the changes between which somebody reads the join now and then."""
+"""Batches of changes; the join is read after some of them."""
 INTERVALS = (1, 10)
-"""After how many batches that is."""
+"""The numbers of batches between two reads."""
 
 BARS_FROM = 20
-"""The scale from which on the bars are meant."""
+"""The smallest scale to which the bars apply."""
 LESS_SPACE_AT_LEAST = 50
 FASTER_AT_LEAST = 20
 
@@ -56,7 +56,7 @@ def measure(
     seed: int,
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
-    """Maintenance, space and reading at each scale, and the four variants at the largest."""
+    """Measure maintenance, space and reading at each scale, and four variants at the largest."""
     found: list[dict[str, Any]] = []
     bars: list[Bar] = []
     for scale in scales:
@@ -109,7 +109,7 @@ def _at(
 
 
 def _variants(orchestrator: Orchestrator, scale: int, postcodes: int) -> list[dict[str, Any]]:
-    """What some batches and the reading between them take in all, in each variant."""
+    """Measure the total time of some batches and of the reads between them, in each variant."""
     connection, size = orchestrator.connection, postcodes * scale**3
     answer = statement(connection, sql.SQL(HOUSING.text("query")))
     views = {item.label: view_name("housing", item) for item in (LIST, FACT)}
@@ -118,7 +118,7 @@ def _variants(orchestrator: Orchestrator, scale: int, postcodes: int) -> list[di
     for interval in INTERVALS:
         for eager in (True, False):
             for label, view in views.items():
-                # Made when it is read, the list is the answer of the query itself.
+                # The lazy list is the result of the query itself.
                 kept = eager or label == FACT.label
                 refresh = refreshing(connection, [view])
                 read = _reading(orchestrator, view) if kept else answer
@@ -170,7 +170,7 @@ def _reading(orchestrator: Orchestrator, view: str) -> Callable[[], Execution]:
 
 
 def _stored(orchestrator: Orchestrator, view: str) -> int:
-    """How many bytes the tables of a view take, indexes included."""
+    """Return the bytes of a view's tables, including indexes."""
     asked = orchestrator.connection.execute(
         "SELECT idivm.state_bytes(%s)", [orchestrator.view(view).id]
     ).fetchone()

@@ -1,7 +1,8 @@
-"""A chain of three matrices of which the middle one changes (papers/fivm.txt, section 9.7).
+"""Multiply a chain of three matrices whose middle one changes (papers/fivm.txt, section 9.7).
 
-A row that is added to the middle matrix changes every entry of the product. Kept up in factors that is two
-products of a matrix and a vector and one of two vectors; entry by entry it is one of two matrices.
+A row that is added to the middle matrix changes every entry of the product. Maintenance in factors
+takes two products of a matrix and a vector, and one product of two vectors. Maintenance of the
+entries takes a product of two matrices.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LISTED = Contender("listed", "viewtree", (STATIC,))
 
 SIZES = (256, 512, 1_024)
 CHECKED = 64
-"""Up to this size the query itself, a join of three matrices, is computed too."""
+"""Up to this size, the benchmark also computes the query itself, a join of three matrices."""
 TIMES_AT_LEAST = 10
 
 
@@ -47,7 +48,7 @@ def measure(
     seed: int,
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
-    """One-row updates at each size by each side, and an outer product over all entries in factors."""
+    """Measure one-row updates by each side at each size, and the addition of an outer product."""
     found: list[dict[str, Any]] = []
     ratios: list[float] = []
     for size in sizes:
@@ -98,7 +99,7 @@ def _refreshed(
     size: int,
     limit: float,
 ) -> Execution | None:
-    """What a refresh after a change takes; None if more than the limit."""
+    """Measure a refresh after a change; return None if it takes longer than the limit."""
     text = sql.SQL(MATRICES.text(change)).format(number=sql.Literal(number), size=sql.Literal(size))
     orchestrator.connection.execute(text)
     configure(orchestrator, "statement_timeout", int(limit * 1000))

@@ -1,7 +1,7 @@
-"""Path queries over more and more copies of a skewed graph (papers/fivm.txt, section 9.5).
+"""Run path queries over more and more copies of a skewed graph (papers/fivm.txt, section 9.5).
 
-The edges come in batches: a round is the next batch for every copy, with a refresh after each. What
-counts is how many rounds are done in a time.
+The edges come in batches. A round inserts the next batch into every copy, with a refresh after each
+insert. The result is the number of rounds in a given time.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ CONTENDERS = (TREE, TUPLE, SDBT_STREAMS)
 LENGTHS = tuple(range(2, 21))
 BATCH = 1_000
 VERTICES, SKEW = 20_000, 3
-"""Vertex numbers are so much times u to the power of the skew, for u between 0 and 1."""
+"""A vertex number is `VERTICES` times u to the power of `SKEW`, for u between 0 and 1."""
 GROWTH = 4
-"""The power of the number of copies with which the compilation of a baseline is taken to grow."""
+"""The assumed exponent with which the compilation of a baseline grows with the number of copies."""
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """How far a strategy came."""
+    """The batches that a strategy completed."""
 
     batches: int
     tables: int
@@ -50,7 +50,7 @@ class Rounds:
 
     @property
     def number(self) -> float:
-        """Rounds, and the part of the last one that was done."""
+        """The number of rounds, including the completed part of the last round."""
         return round(self.batches / self.tables, 2)
 
 
@@ -62,7 +62,7 @@ def measure(
     seed: int,
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
-    """Every length by every strategy, from empty tables for so many seconds of refreshes."""
+    """Measure every length by every strategy, each from empty tables for `seconds` of refreshes."""
     found: list[dict[str, Any]] = []
     least: dict[str, float] = {}
     compiled: dict[str, tuple[int, float]] = {}
@@ -100,7 +100,7 @@ def measure(
 
 
 def query(length: int) -> str:
-    """The ends of paths, and the sums of the products of what lies on them.
+    """Return a query for the ends of paths and the sums of the products of their weights.
 
     >>> query(2)
     'SELECT e1.a, e2.b, sum(e1.w * e2.w) AS total FROM e1 JOIN e2 ON e2.a = e1.b GROUP BY e1.a, e2.b'
@@ -116,7 +116,7 @@ def query(length: int) -> str:
 def _rounds(
     orchestrator: Orchestrator, contender: Contender, tables: int, seconds: float, seed: int
 ) -> Rounds:
-    """Batches until the time is up; the one during which it is up does not count."""
+    """Run batches until the time is up; the interrupted batch does not count."""
     connection = orchestrator.connection
     view = view_name("path", contender)
     refresh = refreshing(connection, [view])

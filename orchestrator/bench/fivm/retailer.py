@@ -1,8 +1,9 @@
-"""Covariance matrices (papers/fivm.txt, sections 9.2 and 9.6) and a retailer's sum, in batches.
+"""Maintain covariances (papers/fivm.txt, sections 9.2 and 9.6) and a retailer's sum, in batches.
 
-The paper's 1-IVM has a view and a delta query for each aggregate. Ours could share what aggregates have in
-common, with as many of them in one view as a table can hold: `tuple` does, and is measured beside. What a
-baseline cannot create in its time, or is not asked to, is left out of its measurement, in its favour.
+The paper's 1-IVM has a view and a delta query for each aggregate. Our `tuple` can share work
+between aggregates, with as many of them in one view as a table can hold; it is measured too.
+Aggregates that a baseline is not asked to create, or cannot create in time, do not count in its
+time. This favors the baseline.
 """
 
 from __future__ import annotations
@@ -39,18 +40,21 @@ from orchestrator.deltascript.plan import StateTable
 
 BATCH = 1_000
 ALONE = 3
-"""Times as many runs count where there is no baseline yet."""
+"""This many times as many runs count while there is no baseline yet."""
 BATCHES = (100, 10_000, 100_000)
-"""Other sizes at which the same is measured."""
+"""Further batch sizes to measure."""
 ONE_EACH = Contender("1-IVM", "tuple")
 BASELINES = ((ONE_EACH, 1, 100), (SDBT_STREAMS, 20, None), (TUPLE, 200, None))
-"""With how many scalar aggregates are in one view, and how many there are at most. A table has at most
-1,600 columns, and each aggregate needs several; the recursive one's plans grow with the square."""
+"""The baselines, with the aggregates of one view and the largest number of aggregates.
+
+A table has at most 1,600 columns, and each aggregate needs several. The plans of the recursive
+strategy grow with the square.
+"""
 
 TIMES_AT_LEAST = 10
 VIEWS_AT_MOST = 10
 REFRESH_AT_MOST = 1
-"""Times what it took to insert the batch."""
+"""The limit of a refresh, as a multiple of the time to insert the batch."""
 
 
 def covariance(
@@ -64,7 +68,7 @@ def covariance(
     seed: int,
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
-    """Batches of new rows: the covariance of all features, and a scalar aggregate for each."""
+    """Insert batches; compare the covariance of all features with one aggregate for each entry."""
     with data.tables_of(orchestrator, rows, seed):
         features = data.features(orchestrator)[:most]
         source = data.source
@@ -85,7 +89,7 @@ def covariance(
             orchestrator.refresh(*tree, *(view for views, _ in flat.values() for view in views))
             inserts.append(data.insert(orchestrator, next(starts), size))
 
-        # A session that knows hundreds of views besides takes longer for each of them.
+        # A session that knows hundreds of other views takes longer for each view.
         vacuum(orchestrator)
         often = repeat * ALONE
         alone = in_turn(sides, partial(batch, starts, BATCH), often, SETTLE)[TREE.label]
@@ -152,7 +156,7 @@ def categories(
     seed: int,
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
-    """The covariance of numbers and categories beside the one that has all of them as numbers."""
+    """Compare the covariance of numbers and categories with one that treats all as numbers."""
     with data.tables_of(orchestrator, rows, seed):
         features = data.features(orchestrator)[:most]
         mixed = [f"idivm.categorical({f})" if f in data.categorical else f for f in features]
@@ -183,7 +187,7 @@ def categories(
 
 
 def _beside(data: Dataset, side: str, series: Series, tree: Series) -> dict[str, Any]:
-    """How many times the throughput of a side the view tree has, here and in the paper."""
+    """Return the ratio of the view tree's throughput to that of a side, here and in the paper."""
     ratio = None if series is tree else round(series.times_slower_than(tree), 2)
     return {"ratio": ratio, "paper": data.paper.get(side)}
 
@@ -191,7 +195,7 @@ def _beside(data: Dataset, side: str, series: Series, tree: Series) -> dict[str,
 def total(
     orchestrator: Orchestrator, rows: int, repeat: int, seed: int, say: Callable[[str], None]
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
-    """The sum of all units, when rows come into every table."""
+    """Measure the sum of all units while rows are inserted into every table."""
     contenders = (TREE, TUPLE, SDBT_STREAMS, RECOMPUTE)
     retailer = RETAILER.workload
     with retailer.tables(orchestrator, {"rows": rows, "seed": seed}):
@@ -224,7 +228,7 @@ def _chunks(
     limit: float,
     say: Callable[[str], None],
 ) -> tuple[list[str], int]:
-    """Views of scalar aggregates, as many as are created in so many seconds, and their number."""
+    """Create views of scalar aggregates until time is up; return them and the aggregates' number."""
     made: list[str] = []
     until = monotonic() + limit
     for start in range(0, len(scalars), size):
@@ -242,7 +246,7 @@ def _chunks(
 
 
 def _scalars(features: Sequence[str]) -> list[str]:
-    """The entries of the covariance matrix as aggregates of their own.
+    """Return each entry of the covariance matrix as an aggregate.
 
     >>> _scalars(["a", "b"])
     ['sum(a)', 'sum(b)', 'sum(a * a)', 'sum(a * b)', 'sum(b * b)']

@@ -1,8 +1,8 @@
-"""View trees: one row of growing data, a covariance matrix over a join, a join kept factorized, paths, matrices.
+"""Measure view trees: one-row updates, covariance, factorized joins, paths, and matrices.
 
-After papers/fivm.txt, sections 7.2 and 9: updates of a q-hierarchical query and the way to its next row
-take constant time, and one tree with the covariance ring takes the place of a scalar aggregate for each
-pair of features.
+The benchmarks follow papers/fivm.txt, sections 7.2 and 9. Updates of a q-hierarchical query and the
+step to its next row take constant time. One tree with the covariance ring replaces one scalar
+aggregate for each pair of features.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ PARTS = (
     "matrices",
 )
 COVARIANCES = {"covariance": RETAILER, "houses": HOUSING, "favorita": FAVORITA}
-"""Whose covariance a part measures."""
+"""The parts that measure a covariance, with their data sets."""
 READ = 1_000
-"""Rows of a result that are read to see what one takes."""
+"""The rows of a result that are read to measure the cost of one row."""
 
 SLOPE_BELOW = 0.1
 
@@ -86,7 +86,7 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`."""
+    """Run the benchmark on its own server, or in schema idivm_bench of the database at `dsn`."""
     if repeat < 1 or rows < retailer.BATCH or any(size < 1_000 for size in sizes):
         raise UsageError("The benchmark needs --repeat of 1 or more, and 1,000 rows or more.")
     if not all(2 <= length <= paths.LENGTHS[-1] for length in lengths):
@@ -136,7 +136,7 @@ def run(
 
 
 def _beside(item: Mapping[str, Any]) -> dict[str, Any]:
-    """How many times slower a row's side is than the view tree, and what the paper has, if it is known."""
+    """Return how many times slower a side is than the view tree, and the paper's ratio if known."""
     return {name: item.get(name) for name in ("ratio", "paper")}
 
 
@@ -147,7 +147,7 @@ def _updates(
     seed: int,
     say: Callable[[str], None],
 ) -> Measured:
-    """One changed row of a q-hierarchical query, and the next row of its result, over growing data."""
+    """Measure a one-row change of a q-hierarchical query, and the next result row, on growing data."""
     found: list[dict[str, Any]] = []
     points: dict[str, list[tuple[float, float]]] = {"a change": [], "the next row": []}
     rounds = count()
@@ -191,7 +191,7 @@ def _updates(
 
 
 def _read(orchestrator: Orchestrator, view: str, rows: int) -> Execution:
-    """Reads some rows of a view in the way of `Orchestrator.enumerate`."""
+    """Read some rows of a view in the same way as `Orchestrator.enumerate`."""
     text = sql.SQL("SELECT * FROM {} LIMIT {}").format(
         sql.Identifier(*view.split(".")), sql.Literal(rows)
     )

@@ -1,8 +1,8 @@
-"""Linear regression kept up with the data (papers/fivm.txt, section 9.2, figure 22).
+"""Train a linear regression as the data changes (papers/fivm.txt, section 9.2, figure 22).
 
-After each batch a model of all features is trained on the covariance that a view keeps: by gradient descent
-from the last model on, from nothing, and in closed form. In the end it is compared with numpy's least squares
-over the rows of the join.
+After each batch, the benchmark trains a model of all features on the covariance in a view. It does
+so by gradient descent from the last model, by gradient descent from scratch, and in closed form. At
+the end, it compares the model with numpy's least squares over the rows of the join.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def measure(
     seed: int,
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
-    """What training takes after each batch, beside what the maintenance of the covariance does."""
+    """Measure training after each batch, relative to the maintenance of the covariance."""
     found: list[dict[str, Any]] = []
     bars: list[Bar] = []
     for data in (HOUSING, RETAILER, FAVORITA, FLIGHTS):
@@ -68,7 +68,7 @@ def measure(
 def _on(
     orchestrator: Orchestrator, data: Dataset, rows: int, most: int | None, repeat: int
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
-    # The label is the first of them.
+    # The first feature is the label.
     connection, features = orchestrator.connection, data.features(orchestrator)[:most]
     query = f"SELECT idivm.covar({', '.join(features)}) AS c {data.source}"
     view = require(orchestrator, "covar", query, TREE)
@@ -105,7 +105,7 @@ def _on(
 
     def batch() -> None:
         data.insert(orchestrator, next(starts), BATCH)
-        # Training follows the refresh, in whatever order the rest is measured.
+        # Training follows the refresh, whatever the order of the other measurements.
         runs.append(sides["viewtree"]())
 
     runs: list[Execution] = []
@@ -147,7 +147,7 @@ def _one(orchestrator: Orchestrator, query: sql.SQL | sql.Composed) -> Any:
 
 
 def _distance(orchestrator: Orchestrator, data: Dataset, features: Sequence[str]) -> float:
-    """How far the last model is from the least squares of the rows, as a part of its largest coefficient."""
+    """Return the distance of the last model from numpy's, relative to the largest coefficient."""
     try:
         import numpy as np
     except ImportError as error:
@@ -157,7 +157,7 @@ def _distance(orchestrator: Orchestrator, data: Dataset, features: Sequence[str]
     listed = sql.SQL(", ").join(map(sql.Identifier, features))
     query = sql.SQL("SELECT {} {}").format(listed, sql.SQL(data.source))
     rows = np.array(orchestrator.connection.execute(query).fetchall(), dtype=float)
-    # A row that lacks a number tells nothing.
+    # Skip rows in which a number is missing.
     rows = rows[~np.isnan(rows).any(axis=1)]
     place = features.index(data.label)
     design = np.column_stack([np.ones(len(rows)), np.delete(rows, place, axis=1)])

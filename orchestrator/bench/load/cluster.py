@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark on this machine."""
+"""A standalone Spark cluster on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.spark.java import find_java
 
 
 def family(root: int) -> list[int]:
-    """Return the processes below another."""
+    """Return the descendants of a process."""
     parents: dict[int, int] = {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
@@ -32,10 +32,10 @@ def family(root: int) -> list[int]:
 
 
 class Cluster:
-    """A standalone master and two workers on the loopback, which share no folder."""
+    """A standalone master and two workers on the loopback, without a shared folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Start the three processes; what they write goes below a folder."""
+        """Start the three processes; they write their files below the folder."""
         self.folder = folder
         self.processes: list[subprocess.Popen[str]] = []
         package = Path(pyspark.__file__).parent
@@ -78,7 +78,7 @@ class Cluster:
         for line in process.stderr:
             said.append(line)
             if match := re.search(texts, line):
-                # What it says later must not fill the pipe.
+                # Read further output, so that it does not fill the pipe.
                 threading.Thread(target=process.stderr.read, daemon=True).start()
                 return match[1]
         raise SparkError(f"Spark's {kind} does not start: {said[-1] if said else ''}")

@@ -1,6 +1,6 @@
-"""Loads whose driver or executors are killed at random moments: each row once, and nothing left over.
+"""Kill the driver or executors of loads at random moments; check for missing rows and leftovers.
 
-The source is a table that the executors read by JDBC, so the workers need no folder in common.
+The source is a table that the executors read by JDBC, so the workers need no shared folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOMENTS = {
     "end": "SELECT count(*) > 0 FROM pg_stat_activity WHERE state = 'active'"
     ' AND pid <> pg_backend_pid() AND query LIKE \'INSERT INTO "public"."t"%\'',
 }
-"""When a process is killed, and the query that says that this moment has come."""
+"""The moments at which a process is killed, each with a query that tells when it has come."""
 WEIGHTS = {"start": 1, "copying": 2, "end": 2}
 VICTIMS = ("driver", "driver and its Java", "executor", "all executors")
 _PARTS = 8
@@ -43,7 +43,7 @@ _PATIENCE = 300
 def run_kills(
     dsn: str, *, kills: int, rows: int, seed: int, url: str, say: Callable[[str], None]
 ) -> Report:
-    """Kill so many loads on a cluster of two workers, and run each command again until it is done."""
+    """Kill `kills` loads on a cluster of two workers, and repeat each command until it completes."""
     chosen = random.Random(seed)
     counted: Counter[tuple[str, str]] = Counter()
     wrong = left = 0
@@ -107,7 +107,7 @@ def _at(counted: Counter[tuple[str, str]], moment: str) -> int:
 
 
 def _command(dsn: str, url: str, master: str, rows: int, number: int) -> list[str]:
-    # Each load has a command of its own: one that is done is not done again.
+    # Each load needs a different command, because a completed load is not repeated.
     query = f"SELECT * FROM source WHERE {number} = {number}"  # noqa: S608 - numbers
     options = {
         "query": query,
@@ -158,7 +158,7 @@ def _kill(
 
 
 def _complete(connection: Connection[Any], command: list[str], environment: dict[str, str]) -> None:
-    """Run the command again, as its user would, until it ends well."""
+    """Repeat the command, as a user would, until it succeeds."""
     for _ in range(4):
         _await_end(connection)
         done = subprocess.run(

@@ -1,6 +1,6 @@
-"""How fast bulk loads are: beside psql's \\copy and Spark's own JDBC writer, and in what memory.
+"""Compare bulk loads with psql's \\copy and with Spark's own JDBC writer, in speed and memory.
 
-And how long the initial states of views take, by Spark and by PostgreSQL.
+The benchmark also compares the time of views' initial states by Spark and by PostgreSQL.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ TABLE = sql.Identifier(SCHEMA, "parts")
 OF_COPY_AT_LEAST = 0.6
 QUARANTINE_AT_MOST = 1.3
 SMALL = 200_000
-"""Rows of a small load, and the seconds that it may take beyond \\copy."""
+"""The rows of a small load. The next constants limit its seconds beyond those of \\copy."""
 WARM_AT_MOST, COLD_AT_MOST = 4.0, 8.0
 OF_JDBC_AT_LEAST = 2.0
 MEMORY_AT_MOST = 1.1
-"""Flat: the driver may need a tenth more for ten times the rows."""
+"""For ten times the rows, the driver may need a tenth more memory."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Bench:
     rows: int
     repeat: int
     users: int
-    """Of BSMA, for the initial states."""
+    """The BSMA users, for the initial states."""
     jdbc_jar: str | None
     master: str
     say: Callable[[str], None]
@@ -69,7 +69,7 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Measures loads of the parts schema on a server of its own, or in a schema of `dsn`."""
+    """Measure loads of the parts schema on its own server, or in a schema of the database at `dsn`."""
     if min(rows, repeat) < 1:
         raise UsageError("The benchmark needs --rows and --repeat of 1 or more.")
     if dsn is None:
@@ -196,7 +196,7 @@ def _throughput(bench: _Bench, folder: Path) -> tuple[tuple[dict[str, Any], ...]
 
 
 def _small(bench: _Bench, folder: Path, spark: Any) -> Iterator[Bar]:
-    """Measure a small file: in a session that runs, and with a command of its own."""
+    """Measure a small file, both in a running session and by a separate command."""
     path = folder / "small.csv"
     write_parts(path, bench.rows)
 
@@ -242,7 +242,7 @@ _SCHEMA = "pid int, price decimal(10,2), name string"
 
 
 def write_parts(path: Path, rows: int) -> None:
-    """A file of the parts schema: a key, a price, a name."""
+    """Write a CSV file of the parts schema: a key, a price, a name."""
     with path.open("w") as file:
         file.write("pid,price,name\n")
         for first in range(0, rows, 10_000):
@@ -287,7 +287,7 @@ def _empty_table(dsn: str) -> Iterator[dict[str, str]]:
 
 
 def _with_password(dsn: str) -> str:
-    """Our own server with a way in for JDBC, which comes over TCP."""
+    """Return the connection string with a new password, because JDBC connects over TCP."""
     password = secrets.token_hex(16)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(
@@ -333,9 +333,9 @@ def _psql() -> str:
 
 
 def jdbc_target(dsn: str) -> tuple[str, dict[str, str]]:
-    """The URL and the properties by which Spark's JDBC writer reaches the same server.
+    """Return the URL and the properties with which Spark's JDBC writer reaches the same server.
 
-    JDBC knows no Unix sockets, so that the server has to listen on the loopback as well.
+    JDBC does not support Unix sockets, so the server must also listen on the loopback.
     """
     values = conninfo_to_dict(dsn)
     host = str(values.get("host") or "127.0.0.1")
@@ -358,7 +358,7 @@ print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 
 
 def _memory(bench: _Bench, folder: Path, rows: int) -> tuple[tuple[dict[str, Any], ...], Bar]:
-    """The peak of the driver process for so many rows and for ten times as many."""
+    """Measure the peak memory of the driver process for `rows` rows and for ten times as many."""
     peaks, texts = [], []
     for number in (rows, 10 * rows):
         path = folder / "memory.csv"

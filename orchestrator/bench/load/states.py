@@ -16,13 +16,13 @@ from orchestrator.bench.workload import SCHEMA
 from orchestrator.runtime.diagnosis import check
 
 STRATEGY: Final = "id"
-"""Of all views, so that both sides make the same tables."""
+"""The strategy of all views, so that both sides create the same tables."""
 
 
 def measure(
     dsn: str, spark: Any, *, users: int, repeat: int, say: Callable[[str], None]
 ) -> tuple[tuple[dict[str, Any], ...], Bar]:
-    """Creates each view on either side in turn, and compares their contents once."""
+    """Create each view by both sides in turn, and compare the contents once."""
     texts: list[dict[str, Any]] = []
     differing = 0
     with connect(dsn) as orchestrator, WORKLOAD.tables(orchestrator, {"users": users, "seed": 1}):

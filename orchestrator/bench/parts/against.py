@@ -1,4 +1,4 @@
-"""The running example's views refreshed, beside SQL by hand and REFRESH MATERIALIZED VIEW."""
+"""Compare refreshes of the running example's views with SQL by hand and REFRESH MATERIALIZED VIEW."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MATERIALIZED = {"V": "materialized_v", "V'": "materialized_v_prime"}
 
 @dataclass(frozen=True)
 class Against:
-    """One case: a refresh and what it is compared with."""
+    """The measurements of one case: a refresh and its alternatives."""
 
     case: str
     refresh: Series
@@ -47,19 +47,19 @@ class Against:
 
     @property
     def times_by_hand(self) -> float:
-        """How much longer a refresh takes than SQL by hand."""
+        """The ratio of a refresh's time to that of SQL by hand."""
         return self.refresh.times_slower_than(self.by_hand)
 
     @property
     def times_faster(self) -> float:
-        """How much faster a refresh is than recomputing the views."""
+        """The ratio of the time to recompute the views to that of a refresh."""
         return self.materialized.times_slower_than(self.refresh)
 
 
 def measure(
     orchestrator: Orchestrator, case: str, contender: Contender, d: int, repeat: int
 ) -> Against | None:
-    """Measures one case on the tables that are loaded; nothing where the strategy refuses."""
+    """Measure one case on the loaded tables; return None if the strategy refuses a view."""
     views = [view_name(FILES[view], contender) for view in CASES[case]]
     connection = orchestrator.connection
     prices = Prices(orchestrator, d)
@@ -93,13 +93,13 @@ def measure(
 
 @contextmanager
 def _rivals(orchestrator: Orchestrator, case: str) -> Iterator[None]:
-    """Tables maintained by hand and materialized views; dropped afterwards."""
+    """Create tables maintained by hand and materialized views; drop them afterwards."""
     execute = orchestrator.connection.execute
     execute(WORKLOAD.text("by_hand").encode())
     try:
         for view in CASES[case]:
             name = sql.Identifier(_MATERIALIZED[view])
-            # The query is a file of the workload.
+            # The query comes from a file of the workload.
             content = sql.SQL(query(view))
             execute(sql.SQL("CREATE MATERIALIZED VIEW {} AS {}").format(name, content))
         yield
@@ -123,7 +123,7 @@ def _materializing(orchestrator: Orchestrator, case: str) -> Callable[[], Execut
 
 
 def _require_the_same(orchestrator: Orchestrator, view: str) -> None:
-    """Both rivals must have done the same work."""
+    """Raise an error if the two alternatives have different results."""
     row = orchestrator.connection.execute(
         sql.SQL(
             "SELECT EXISTS ((TABLE {hand} EXCEPT TABLE {made}) UNION ALL"

@@ -1,4 +1,4 @@
-"""The paper's running example: its tables, its two views in all their variants, its price updates."""
+"""The paper's running example: its tables, its two views in all variants, and its price updates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = {"V": "v", "V'": "v_prime"}
 
 @dataclass(frozen=True)
 class Dataset:
-    """What the tables hold."""
+    """The parameters of the tables' content."""
 
     parts: int
     fanout: int
@@ -28,7 +28,7 @@ class Dataset:
     seed: int = 1
 
     def settings(self) -> dict[str, int]:
-        """The same as `load.sql` reads it."""
+        """Return the parameters as settings of `load.sql`."""
         return {
             "parts": self.parts,
             "fanout": self.fanout,
@@ -39,7 +39,7 @@ class Dataset:
 
 
 def query(view: str, joins: int = 2, *, selective: bool = True) -> str:
-    """V, or the aggregate V', joined with further tables, with or without its selection.
+    """Return V or the aggregate V', joined with further tables, with or without its selection.
 
     >>> print(query("V'", joins=3, selective=False))  # doctest: +NORMALIZE_WHITESPACE
     SELECT did, SUM(price) AS cost
@@ -56,14 +56,14 @@ def query(view: str, joins: int = 2, *, selective: bool = True) -> str:
 
 @dataclass(frozen=True)
 class Prices:
-    """Price updates of so many parts at a time, others each time."""
+    """Price updates of `d` parts at a time, with different parts each time."""
 
     orchestrator: Orchestrator
     d: int
     rounds: Iterator[int] = field(default_factory=itertools.count)
 
     def change(self) -> None:
-        """Raises the prices of d parts and keeps which ones in the table `changed`."""
+        """Raise the prices of d parts, and store their keys in the table `changed`."""
         connection = self.orchestrator.connection
         connection.execute("DELETE FROM changed")
         connection.execute(
@@ -71,7 +71,7 @@ class Prices:
         )
 
     def costs(self, joins: int, *, selective: bool = True) -> Costs:
-        """The parameters of the analysis for the last change."""
+        """Return the parameters of the analysis for the last change."""
         row = self.orchestrator.connection.execute(
             "SELECT count(*), count(*) FILTER (WHERE kept), count(DISTINCT did) FILTER (WHERE kept)"
             " FROM (SELECT did, category = 'phone' OR NOT %s AS kept"

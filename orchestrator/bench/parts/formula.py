@@ -1,4 +1,4 @@
-"""What papers/idivm.txt predicts (section 6, appendix A), and whether a cost grows along an axis."""
+"""The predictions of papers/idivm.txt (section 6, appendix A), and a test of growth along an axis."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Costs:
-    """The parameters of the analysis, each measured on the data.
+    """The parameters of the analysis, measured on the data.
 
-    The fourth, k, counts the tuples that a diff inserts into a cache; price updates insert none.
+    The fourth parameter, k, counts the tuples that a diff inserts into a cache. Price updates
+    insert none.
     """
 
     a: float
-    """Accesses with which the tuple-based approach makes the view's diff, per changed tuple."""
+    """Accesses of the tuple-based approach to compute the view's diff, for each changed tuple."""
     p: float
-    """Tuples of the select-project-join view that change, per i-diff tuple."""
+    """Changed tuples of the select-project-join view for each i-diff tuple."""
     g: float
-    """Groups that change, per changed tuple of the select-project-join view."""
+    """Changed groups for each changed tuple of the select-project-join view."""
 
 
 def accesses(fanout: float, joins: int) -> float:
-    """The cost a of a loop from a changed part: one lookup finds `fanout` rows of devices_parts.
+    """Return the cost a of a loop from a changed part with `fanout` rows in devices_parts.
 
-    Each of them is looked up, and read, in every further table of the view; the selection comes
-    last.
+    One lookup finds these rows. The loop looks up and reads each of them in every further table of
+    the view. The selection comes last.
 
     >>> accesses(fanout=10, joins=2)
     31
@@ -36,7 +37,7 @@ def accesses(fanout: float, joins: int) -> float:
 
 
 def spj_speedup(costs: Costs) -> float:
-    """Tuple to ID, for updates of attributes in no condition of an SPJ view (equation 1).
+    """Return the ratio of tuple to ID for updates outside conditions of an SPJ view (equation 1).
 
     >>> spj_speedup(Costs(a=31, p=10, g=1))
     4.636363636363637
@@ -45,7 +46,7 @@ def spj_speedup(costs: Costs) -> float:
 
 
 def aggregate_speedup(costs: Costs) -> float:
-    """The same under an aggregation whose input the ID-based approach caches (equation 2).
+    """Return the ratio under an aggregation whose input the ID-based approach caches (equation 2).
 
     >>> aggregate_speedup(Costs(a=31, p=2, g=1))
     5.0
@@ -56,14 +57,14 @@ def aggregate_speedup(costs: Costs) -> float:
 
 @dataclass(frozen=True)
 class Growth:
-    """A line through the medians at the points of an axis."""
+    """The growth of a cost: a line through the medians at the points of an axis."""
 
     per_step: float
-    """The slope, as a share of the cost at the first point."""
+    """The slope as a share of the cost at the first point."""
     in_errors: float
-    """The slope in its standard errors; the larger of two estimates of the error counts."""
+    """The slope divided by its standard error, which is the larger of two estimates."""
     limit: float
-    """What chance alone reaches in one of twenty cases where nothing grows."""
+    """The value that chance exceeds in one of twenty cases without growth."""
 
 
 _ONE_SIDED_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860)
@@ -71,10 +72,10 @@ _ONE_SIDED_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860)
 
 
 def growth(runs: Mapping[int, Sequence[float]]) -> Growth:
-    """How a cost, measured several times at each point, grows along the axis.
+    """Return how a cost grows along the axis, given several measurements at three or more points.
 
-    One estimate of the error is how far the medians lie from the line; it knows of what happened
-    between the points. The other is how far the runs at one point lie apart. Three points at least.
+    One estimate of the error is the distance of the medians from the line; it includes events
+    between the points. The other estimate is the spread of the runs at each point.
 
     >>> flat = growth({2: [10.0, 10.2], 3: [10.3, 10.1], 4: [9.9, 10.1]})
     >>> flat.in_errors <= flat.limit

@@ -1,4 +1,4 @@
-"""What the benchmark of the running example found, as rows and bars."""
+"""The results of the running example's benchmark, as rows and bars."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMES_BEST_AT_MOST = 1.1
 
 @dataclass(frozen=True)
 class Point:
-    """A place on an axis."""
+    """A point on an axis."""
 
     varied: str
     view: str = "V'"
@@ -33,7 +33,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the strategies took at a point."""
+    """The measurements of the strategies at a point."""
 
     point: Point
     costs: Costs
@@ -41,7 +41,7 @@ class Measured:
     refused: dict[str, str]
 
     def beside(self, other: Measured) -> Measured:
-        """The same with what others took at the same point."""
+        """Return these measurements together with others at the same point."""
         return replace(
             self,
             series={**self.series, **other.series},
@@ -75,7 +75,7 @@ def _row(parts: int, point: Point, strategy: str, series: Series | None) -> dict
 
 
 def rows(parts: int, measured: Measured) -> Iterator[dict[str, Any]]:
-    """A row for each strategy; the formula stands beside the one that it is of."""
+    """Yield a row for each strategy; the row of `tuple` has the formula."""
     predict = spj_speedup if measured.point.view == "V" else aggregate_speedup
     base = measured.series.get(ID.label)
     for label, series in measured.series.items():
@@ -93,7 +93,7 @@ def rows(parts: int, measured: Measured) -> Iterator[dict[str, Any]]:
 
 
 def _paper(point: Point) -> str | None:
-    """What section 7.2 says of the speedup; the figure has no other numbers."""
+    """Return the speedup in section 7.2 of the paper; the figure gives no other numbers."""
     if point.view == "V":
         return None
     if point.varied == "s":
@@ -104,7 +104,7 @@ def _paper(point: Point) -> str | None:
 
 
 def against_rows(parts: int, against: Against, subject: Contender) -> Iterator[dict[str, Any]]:
-    """A row for each rival, beside the refresh."""
+    """Yield a row for the refresh and for each alternative."""
     sides = {
         subject.label: against.refresh,
         BY_HAND: against.by_hand,
@@ -121,7 +121,7 @@ def against_rows(parts: int, against: Against, subject: Contender) -> Iterator[d
 
 
 def join_bars(measured: Sequence[Measured]) -> Iterator[Bar]:
-    """Slopes over j: that of ID must be no more than chance, that of tuple-based must be more."""
+    """Yield bars on the slopes over j: ID must not grow beyond chance, and tuple-based must."""
     for contender, op in ((ID, "<="), (TUPLE, ">")):
         runs = {
             item.point.j: item.series[contender.label].times
@@ -139,7 +139,7 @@ def join_bars(measured: Sequence[Measured]) -> Iterator[Bar]:
 
 
 def auto_bars(measured: Sequence[Measured]) -> Iterator[Bar]:
-    """Limit what `auto` costs at its worst point, beside the best of the others."""
+    """Limit the time of `auto` at its worst point, relative to the best other strategy."""
     ratios = {}
     for item in measured:
         others = [series for label, series in item.series.items() if label != AUTO.label]
@@ -154,7 +154,7 @@ def auto_bars(measured: Sequence[Measured]) -> Iterator[Bar]:
 
 
 def against_bars(compared: Mapping[int, Sequence[Against]]) -> Iterator[Bar]:
-    """Limits on a refresh of both views, beside its rivals with the most data."""
+    """Limit a refresh of both views relative to its alternatives, at the largest size."""
     factors = {n: item for n, cases in compared.items() for item in cases if item.case == PAIR}
     if not factors:
         return

@@ -1,7 +1,7 @@
-"""The running example of papers/idivm.txt under price updates: its figure 12, and what SQL can do.
+"""Update prices in the running example of papers/idivm.txt: its figure 12, and SQL by hand.
 
-At each point of four axes (diff size d, joins j, selectivity s, fanout f) the strategies maintain
-V' side by side; every refresh follows d price updates. The formula beside them is the paper's.
+At each point of four axes (diff size d, joins j, selectivity s, fanout f), the strategies maintain
+V' in turn. Each refresh follows d price updates. The report also shows the paper's formula.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ from orchestrator.errors import UsageError
 CONTENDERS = (ID, AUTO, TUPLE, sdbt_fixed("parts"), SDBT_STREAMS, RECOMPUTE)
 
 PARTS = 100_000
-"""Parts, and as many devices, at scale 1; the paper has 50 times as many."""
+"""The number of parts, and of devices, at scale 1; the paper has 50 times as many."""
 
 RECOMPUTATIONS = 3
-"""Runs of what costs as much as the query."""
+"""Runs of a recomputation, which costs as much as the query."""
 
 SHARED_BUFFERS = "1GB"
 
 
 @dataclass(frozen=True)
 class Axes:
-    """The values of each parameter while the others keep their defaults; empty: left out."""
+    """The values of each parameter while the others keep their defaults; an empty axis is left out."""
 
     d: tuple[int, ...] = (100, 200, 300, 400, 500, 2_000, 5_000, 15_000)
     j: tuple[int, ...] = (2, 3, 4, 5, 6)
@@ -80,7 +80,7 @@ class Axes:
 
 @dataclass(frozen=True)
 class _Bench:
-    """One run of the benchmark: where, how much, and whom to tell of progress."""
+    """The settings of one run of the benchmark, and where to report progress."""
 
     orchestrator: Orchestrator
     contenders: tuple[Contender, ...]
@@ -105,9 +105,9 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`.
+    """Run the benchmark on its own server, or in schema idivm_bench of the database at `dsn`.
 
-    At scale 1 there are 100,000 parts, as many devices, and a million rows that join them.
+    Scale 1 has 100,000 parts, as many devices, and a million rows that join them.
     """
     axes = Axes(tuple(d), tuple(j), tuple(s), tuple(f))
     parts = round(PARTS * scale)
@@ -174,7 +174,7 @@ def _require_sense(axes: Axes, parts: int, repeat: int) -> None:
 
 
 def _groups(axes: Axes, parts: int) -> Iterator[tuple[Dataset, list[Point]]]:
-    """The points that share tables; values of d above the number of parts are left out."""
+    """Yield groups of points that share tables, without values of d above the number of parts."""
     points = [
         *(Point("d", d=d) for d in axes.d if d <= parts),
         *((Point("d", view="V"),) if axes.d else ()),
@@ -214,10 +214,10 @@ def _measure_group(bench: _Bench, group: tuple[Dataset, list[Point]]) -> Iterato
 
 
 def _together(contenders: tuple[Contender, ...], point: Point) -> list[tuple[Contender, ...]]:
-    """Who is measured in turn: what takes a thousand times as long runs by itself, and less often.
+    """Return groups of contenders to measure in turn; the slow `recompute` runs alone, less often.
 
-    That recomputing costs the same for every diff is worth showing on one axis. On axis j the
-    points are measured in turn, as it is their difference that counts.
+    One axis is enough to show that recomputing costs the same for every diff. On axis j, the points
+    are measured in turn, because their difference counts.
     """
     quick = tuple(contender for contender in contenders if contender != RECOMPUTE)
     slow = tuple(contender for contender in contenders if contender == RECOMPUTE)
@@ -231,7 +231,7 @@ def _together(contenders: tuple[Contender, ...], point: Point) -> list[tuple[Con
 def _measure_view(
     bench: _Bench, points: Sequence[Point], contenders: Sequence[Contender]
 ) -> Iterator[Measured]:
-    """Measures the contenders in turn, at points that differ in d alone."""
+    """Measure the contenders in turn, at points that only differ in d."""
     first = points[0]
     name, text = FILES[first.view], query(first.view, first.j)
     bench.say(f"creating {first.view} by {', '.join(item.label for item in contenders)}")
@@ -250,7 +250,7 @@ def _measure_view(
 def _measure_joins(
     bench: _Bench, points: Sequence[Point], contenders: Sequence[Contender]
 ) -> Iterator[Measured]:
-    """Measures the numbers of joins in turn; no condition on devices tells the points apart."""
+    """Measure the numbers of joins in turn, without the condition on devices."""
     (contender,) = contenders
     views, refused = {}, {}
     for point in points:
@@ -301,7 +301,7 @@ def _in_turn(
 
 
 def _finish(bench: _Bench, views: dict[str, Contender]) -> None:
-    """Makes sure that what was measured was right, and was what it is called."""
+    """Check that the views are right and maintained by the expected strategies; drop them."""
     if not views:
         return
     require_equal(bench.orchestrator, list(views))
@@ -311,7 +311,7 @@ def _finish(bench: _Bench, views: dict[str, Contender]) -> None:
 
 
 def _compare(bench: _Bench) -> dict[int, list[Against]]:
-    """The first contender beside hand-written SQL and materialized views, at two sizes."""
+    """Compare the first contender with hand-written SQL and materialized views, at two sizes."""
     result = {}
     smaller = max(bench.parts // 10, D)
     for parts, cases in ((smaller, (PAIR,)), (bench.parts, tuple(against.CASES))):

@@ -1,9 +1,8 @@
-"""Counts over heavy and light parts, beside the triangle's: what a change and the rows that are stored
-cost as the data grow.
+"""Counts over heavy and light parts: measure the cost of a change and the stored rows as data grow.
 
-After appendices F, G and H of papers/ivm-eps-counting-triangles.txt: Loomis-Whitney counts, here of
-degree four, and counts over four and over three tables in a row. Each measure is taken where it is
-largest, on data of its own.
+The queries follow appendices F, G and H of papers/ivm-eps-counting-triangles.txt: Loomis-Whitney
+counts, here of degree four, and counts over four and over three tables in a row. Each measure uses
+the data on which it is largest.
 """
 
 from __future__ import annotations
@@ -30,8 +29,10 @@ from orchestrator.bench.skew.rebalancing import Light
 from orchestrator.bench.workload import Workload
 
 SIZES = (31_623, 100_000, 316_228)
-"""From where an index on as many heavy values as there can be is more than one page: a lookup in that
-touches half as many, which would look like growth."""
+"""Sizes at which an index on the largest possible number of heavy values has more than one page.
+
+A lookup in a smaller index touches half as many pages, which would look like growth.
+"""
 LIGHT = Light(
     "SELECT count(*) FROM s WHERE a = 2", "INSERT INTO s SELECT 2, n FROM unnest(%s::bigint[]) AS n"
 )
@@ -39,17 +40,17 @@ LIGHT = Light(
 
 @dataclass(frozen=True)
 class Count:
-    """A count, and the changes of one row that cost most on its data."""
+    """A count, and the most expensive one-row changes on its data."""
 
     workload: Workload
     changes: tuple[str, ...]
-    """Each followed by what takes it back."""
+    """Changes, each followed by the change that undoes it."""
     light: Light = LIGHT
     linear: bool = False
-    """Whether no more rows are stored than the relations have."""
+    """Whether the view stores no more rows than the relations have."""
 
     def exponents(self, epsilon: Fraction) -> dict[str, Fraction]:
-        """What the theorems say that each measure grows with."""
+        """Return the exponents with which the measures grow according to the theorems."""
         least = min(epsilon, 1 - epsilon)
         return {"with rebalancing": 1 - least, "stored": Fraction(1) if self.linear else 1 + least}
 
@@ -96,7 +97,7 @@ def measured(
     updates: int,
     say: Callable[[str], None],
 ) -> Iterator[Growth]:
-    """A row of the report for `skew` at an ε, and one for `tuple`, of what a change costs, beside it."""
+    """Yield a row of the report for `skew` at an ε, and one for `tuple` with the cost of a change."""
     share, count = Fraction(epsilon), COUNTS[name]
     skew, found = pairs.beside_tuple(name, size, share)
 
@@ -114,6 +115,6 @@ def measured(
 
 
 def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
-    """How each measure grows beside its exponent."""
+    """Yield bars that compare the growth of each measure with its exponent."""
     for name, count in COUNTS.items():
         yield from slopes([row for row in rows if row["graph"] == name], count.exponents)

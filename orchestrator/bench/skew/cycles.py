@@ -1,8 +1,7 @@
-"""Triangle queries with free variables over heavy and light parts: what a change, a row and the rows
-that are stored cost as the data grow.
+"""Triangle queries with free variables over heavy and light parts: measure costs as the data grow.
 
-After theorem 3 of papers/ivm-eps-triangle-queries.txt. Each measure is taken where it is largest, on
-data of its own.
+The measures are the cost of a change, the cost of a result row, and the stored rows. They follow
+theorem 3 of papers/ivm-eps-triangle-queries.txt. Each measure uses the data on which it is largest.
 """
 
 from __future__ import annotations
@@ -37,18 +36,21 @@ from orchestrator.runtime.installation import names as view_names
 
 CYCLES = Workload("cycles")
 NAMES = ("unary", "binary", "ternary")
-"""Triangle queries by how many variables are free."""
+"""Triangle queries by the number of free variables."""
 SIZES = (10_000, 50_625, 160_000)
-"""Fourth powers of 10, 15 and 20. At an ε of 3/4 a row meets as many values as the fourth root allows, two,
-three and four: between, what is rounded to whole values would look like growth."""
+"""Fourth powers of 10, 15 and 20.
+
+At an ε of 3/4, a row meets as many values as the fourth root allows: two, three and four. At other
+sizes, rounding to whole numbers would look like growth.
+"""
 EPSILONS = ("1/4", "1/2", "3/4")
 BLOCKS, STARS, SQUARE = range(3)
-"""What of the data is largest."""
+"""Data sets, by the measure that is largest on them."""
 LIGHT = Light(
     "SELECT count(*) FROM s WHERE b = 2", "INSERT INTO s SELECT 2, n FROM unnest(%s::bigint[]) AS n"
 )
 STREAMED = 300
-"""Rows of a summand that are found one after the other, beside so many that a bucket of blocks ends."""
+"""Rows of a summand to read one after the other, beyond those that end a bucket of blocks."""
 
 _CALLED = {
     "with rebalancing": "buffers touched by a change",
@@ -68,7 +70,7 @@ def measured(
     updates: int,
     say: Callable[[str], None],
 ) -> Iterator[Growth]:
-    """A row of the report for `skew` at an ε, and one for `tuple`, of what a change costs, beside it."""
+    """Yield a row of the report for `skew` at an ε, and one for `tuple` with the cost of a change."""
     share = Fraction(epsilon)
     skew, found = pairs.beside_tuple(name, size, share)
     with views(orchestrator, CYCLES, name, size, share, STARS, (skew, TUPLE), say) as names:
@@ -92,7 +94,7 @@ def note_changes(
     changes: Sequence[str],
     updates: int,
 ) -> None:
-    """Notes what refreshes after changes of one row, again and again the same ones, cost each view."""
+    """Note the cost of refreshes of each view after one-row changes, which repeat in turn."""
     turns = cycle(changes)
     refreshes = {
         label: refreshing(orchestrator.connection, [view]) for label, view in names.items()
@@ -112,7 +114,7 @@ def note_changes(
 def note_rebalancing(
     orchestrator: Orchestrator, growth: Growth, name: str, light: Light, say: Callable[[str], None]
 ) -> None:
-    """Notes what rebalancing costs a view, and what a change costs with its share of it."""
+    """Note the cost of rebalancing a view, and of a change including its share of rebalancing."""
     say(f"{growth['graph']}, {growth['rows']:,} rows: rebalancing")
     measured = rebalanced(orchestrator, name, refreshing(orchestrator.connection, [name]), light)
     require_equal(orchestrator, [name])
@@ -131,7 +133,7 @@ def views(
     sides: Sequence[Contender],
     say: Callable[[str], None],
 ) -> Iterator[dict[str, str]]:
-    """Views over data of a kind, by their labels."""
+    """Create views over data of a kind; yield their names by label."""
     settings = {"rows": size, "epsilon": int(epsilon * 1000), "kind": kind}
     with workload.tables(orchestrator, settings):
         say(f"{workload.name}, {query}, {size:,} rows: creating views for ε = {epsilon}")
@@ -143,9 +145,9 @@ def views(
 
 
 def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
-    """The buffers touched from one row to the next: their mean where it is largest, and their maximum.
+    """Return the buffers touched between two rows: the mean where it is largest, and the maximum.
 
-    Each summand is looked at by itself, and then all, up to so many rows.
+    The function reads a limited number of rows of each summand, and then of all summands together.
     """
     connection, view = orchestrator.connection, orchestrator.view(name)
     order = order_of(connection, view_names.names_of(view), view.plan)
@@ -170,7 +172,7 @@ def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
 
 
 def _touched(connection: Connection[Any]) -> int:
-    """The buffers of states that this transaction has touched so far."""
+    """Return the buffers of states that this transaction has touched so far."""
     row = connection.execute(
         "SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::bigint FROM pg_class"
         " WHERE relnamespace = 'idivm_state'::regnamespace"
@@ -180,7 +182,7 @@ def _touched(connection: Connection[Any]) -> int:
 
 
 def _exponents(name: str, epsilon: Fraction) -> dict[str, Fraction]:
-    """What theorem 3 and table 1 say that each measure grows with."""
+    """Return the exponents with which the measures grow according to theorem 3 and table 1."""
     least = min(epsilon, 1 - epsilon)
     delay = {"unary": 2 * least, "binary": least}.get(name, Fraction(0))
     return {
@@ -192,7 +194,7 @@ def _exponents(name: str, epsilon: Fraction) -> dict[str, Fraction]:
 
 
 def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
-    """How each measure grows beside its exponent."""
+    """Yield bars that compare the growth of each measure with its exponent."""
     for name in dict.fromkeys(row["graph"] for row in rows):
         yield from slopes(
             [row for row in rows if row["graph"] == name],
@@ -203,7 +205,7 @@ def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
 def slopes(
     rows: Sequence[Growth], exponents: Callable[[Fraction], Mapping[str, Fraction]]
 ) -> Iterator[Bar]:
-    """How each measure of a query grows for each ε, beside the exponents that ε gives."""
+    """Yield bars that compare the growth of each measure of a query with its exponent, for each ε."""
     for epsilon in dict.fromkeys(row["epsilon"] for row in rows):
         for measure, exponent in exponents(Fraction(epsilon)).items():
             points = [

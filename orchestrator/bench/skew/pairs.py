@@ -1,9 +1,8 @@
-"""Pairs (a, c) that meet in some b, over heavy and light values: what a change, a row and the rows
-that are stored cost as the data grow.
+"""Pairs (a, c) that meet in some b, over heavy and light values: measure costs as the data grow.
 
-After example 4 of papers/hierarchical-queries.txt: a change of one row costs O(N^ε) on average, a row
-comes O(N^(1-ε)) after the one before, and O(N^(1+ε)) rows are stored, which is what preprocessing takes.
-The data are such that all of these are reached.
+The bounds are from example 4 of papers/hierarchical-queries.txt. A one-row change costs O(N^ε) on
+average. The step to the next result row costs O(N^(1-ε)). The view stores O(N^(1+ε)) rows, which is
+also the cost of preprocessing. The data reach all of these bounds.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ PAIRS = Workload("pairs")
 NAME = "pairs"
 SIZES = (3_162, 10_000, 31_623)
 LIGHT, HUB = 1_000_000, 3_000_000
-"""A value of b that is light and nearly heavy, and one that only s has, very often."""
+"""Two values of b: one is light and nearly heavy, the other is frequent in s, but not in r."""
 NEARLY_HEAVY = Light(
     "SELECT (SELECT count(*) FROM r WHERE b = 1000000) + (SELECT count(*) FROM s WHERE b = 1000000)",
     "INSERT INTO r SELECT -n, 1000000 FROM unnest(%s::bigint[]) AS n",
 )
 MARGIN = 0.12
-"""Slopes may be so much above the exponents."""
+"""Slopes may exceed the exponents by this margin."""
 WALKED = 40
-"""Rows behind which the next one is looked for."""
+"""The number of rows from which the next row is looked up."""
 MOST = Fraction(3, 4)
-"""At a larger ε there are too many rows to store."""
+"""The largest ε; larger ones would store too many rows."""
 
 _CALLED = {
     "with rebalancing": "buffers touched by a change",
@@ -68,7 +67,7 @@ Growth = dict[str, Any]
 def measured(
     orchestrator: Orchestrator, size: int, epsilon: str, updates: int, say: Callable[[str], None]
 ) -> Iterator[Growth]:
-    """A row of the report for `skew` at an ε, and one for `tuple` on the same data."""
+    """Yield a row of the report for `skew` at an ε, and a row for `tuple` on the same data."""
     share = Fraction(epsilon)
     skew, found = beside_tuple(NAME, size, share)
     with PAIRS.tables(orchestrator, {"rows": size, "epsilon": int(share * 1000)}):
@@ -99,7 +98,7 @@ def measured(
         extra = Rebalancing(orchestrator, names[skew.label], sides[skew.label])
         extra.light_value(NEARLY_HEAVY)
         require_equal(orchestrator, [names[skew.label]])
-        # What has gone is still on the way, until it is vacuumed.
+        # Deleted rows slow down the reads until they are vacuumed.
         vacuum(orchestrator)
         mean, most = delays(orchestrator, names[skew.label])
         found[skew.label] |= {"delay": round(mean, 1), "longest delay": most}
@@ -116,7 +115,7 @@ def measured(
 
 
 def beside_tuple(graph: str, size: int, epsilon: Fraction) -> tuple[Contender, dict[str, Growth]]:
-    """`skew` at an ε, and the rows of the report for it and for `tuple`, by their labels."""
+    """Return `skew` at an ε, and the report's rows for it and for `tuple` by label."""
     skew = Contender(f"skew {epsilon}", "skew", (("epsilon", str(epsilon)),))
     return skew, {
         item.label: {"graph": graph, "rows": size, "epsilon": str(epsilon), "side": item.label}
@@ -125,12 +124,12 @@ def beside_tuple(graph: str, size: int, epsilon: Fraction) -> tuple[Contender, d
 
 
 def run(orchestrator: Orchestrator, statement: sql.Composed) -> None:
-    """A change."""
+    """Execute a change."""
     orchestrator.connection.execute(statement)
 
 
 def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
-    """The buffers touched from one row to the next: their mean and their maximum."""
+    """Return the buffers touched between two rows: their mean and their maximum."""
     connection, view = orchestrator.connection, orchestrator.view(name)
     order = order_of(connection, view_names.names_of(view), view.plan)
     assert order is not None
@@ -147,7 +146,7 @@ def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
 
 
 def stored(orchestrator: Orchestrator, name: str) -> int:
-    """How many rows a view stores."""
+    """Return the number of rows that a view stores."""
     view = orchestrator.view(name)
     names = view_names.names_of(view)
     states = (state for state in view.plan.program.states if isinstance(state, StateTable))
@@ -161,7 +160,7 @@ def stored(orchestrator: Orchestrator, name: str) -> int:
 
 
 def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
-    """How each measure grows beside the exponents of theorem 3."""
+    """Yield bars that compare the growth of each measure with the exponents of theorem 3."""
 
     def grows(measure: str, side: str, epsilon: str) -> float | None:
         points = [

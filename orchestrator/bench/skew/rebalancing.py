@@ -1,7 +1,7 @@
-"""What rebalancing costs a view over heavy and light parts, and which share of it a change of one row pays.
+"""Measure the cost of rebalancing heavy and light parts, and its share in a one-row change.
 
-The changes between two values that move, and between two changes of N, are too many to run. The proofs
-count how many they are at least, over which the costs measured here are spread.
+There are too many changes between two moves of a value, or between two changes of N, to run them
+all. The proofs give the least number of these changes. The measured costs are divided by it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from orchestrator.catalog.parts import Parts
 from orchestrator.errors import DatabaseError, UsageError
 
 SMALL = 1_000
-"""Rows of a batch that is not so large that everything might be recomputed."""
+"""Rows of a batch; a larger batch might make a view recompute everything."""
 BESIDE = 50_000_000
-"""Values from here on have a row of their own."""
+"""Values from this number on are new and do not meet existing rows."""
 
 
 class Rebalancing:
-    """What rebalancing costs a view."""
+    """The cost of rebalancing a view."""
 
     def __init__(
         self, orchestrator: Orchestrator, name: str, refresh: Callable[[], Execution]
     ) -> None:
-        """Nothing is measured at first."""
+        """Start without measurements."""
         self.orchestrator, self.name, self.refresh = orchestrator, name, refresh
         self.at_first = self.parts
         self.minor: int | None = None
@@ -39,19 +39,19 @@ class Rebalancing:
 
     @property
     def parts(self) -> Parts:
-        """The view's parts as they are."""
+        """The current parts of the view."""
         result = self.orchestrator.parts(self.orchestrator.view(self.name))
         assert result is not None
         return result
 
     @property
     def share(self) -> float:
-        """The buffers of a change that pay for rebalancing, if so many changes lie between two."""
+        """The buffers of rebalancing per change, at the least number of changes between rebalances."""
         minor = (self.minor or 0) / max(1.0, self.at_first.threshold / 2)
         return minor + (self.major or 0) / (self.at_first.base / 4)
 
     def one_value(self, rows: int, add: Callable[[int], object]) -> None:
-        """Measures the change after which a light value is heavy, which has so many rows and gets more."""
+        """Measure the change that makes a light value with `rows` rows heavy; `add` inserts rows."""
         more = math.ceil(self.parts.threshold * 3 / 2) - rows
         if more < 1:
             raise UsageError(
@@ -67,7 +67,7 @@ class Rebalancing:
         self.minor = run.buffers
 
     def light_value(self, light: Light) -> None:
-        """The same, of a value that is known to be light."""
+        """Measure the same for a given light value."""
         connection, numbers = self.orchestrator.connection, count(2 * BESIDE)
         [rows] = connection.execute(light.rows.encode()).fetchone() or [0]
         self.one_value(
@@ -76,7 +76,7 @@ class Rebalancing:
         )
 
     def all_rows(self) -> None:
-        """Measures the change after which all rows are divided again, or the view computed with them."""
+        """Measure the change after which all rows are divided again, or the view is recomputed."""
         before = self.parts.base
         run = self.refresh()
         if self.parts.base == before:
@@ -89,17 +89,17 @@ class Light:
     """A light value with many rows of a relation."""
 
     rows: str
-    """The query that counts them."""
+    """The query that counts its rows."""
     more: str
-    """The statement that adds some, given their numbers."""
+    """The statement that inserts more of its rows, given their numbers."""
     columns: int = 2
-    """Those of the relation."""
+    """The number of columns of the relation."""
 
 
 def rebalanced(
     orchestrator: Orchestrator, name: str, refresh: Callable[[], Execution], light: Light
 ) -> dict[str, Any]:
-    """What it costs a view that a light value becomes heavy, and that s grows until N must."""
+    """Measure the cost when a light value becomes heavy, and when `s` grows until N must grow."""
     view = Rebalancing(orchestrator, name, refresh)
     view.light_value(light)
     grow(orchestrator, [view], "s", light.columns)
@@ -109,7 +109,7 @@ def rebalanced(
 def grow(
     orchestrator: Orchestrator, views: Sequence[Rebalancing], table: str, columns: int
 ) -> None:
-    """Lets a relation grow until N must; rows of their own keep all others as they are."""
+    """Insert new rows into a relation until N must grow; other values keep their degrees."""
     for view in views:
         view.refresh()
     if not views:

@@ -1,9 +1,9 @@
-"""Triangles and pairs over heavy and light parts: what one changed row costs as the data grow.
+"""Triangles and pairs over heavy and light parts: measure a one-row change as the data grow.
 
-After papers/ivm-eps-counting-triangles.txt: a change of one row costs O(N^max(ε, 1-ε)) on average,
-rebalancing included, and O(N^(1 + min(ε, 1-ε))) rows are stored. What rebalancing adds to a change
-is measured apart, as the changes between two of one kind are too many to run: so many as the paper's
-proof counts are taken to lie between them.
+The bounds are from papers/ivm-eps-counting-triangles.txt. A one-row change costs O(N^max(ε, 1-ε))
+on average, including rebalancing, and the view stores O(N^(1 + min(ε, 1-ε))) rows. The benchmark
+measures rebalancing separately, because there are too many changes between two rebalances to run
+them all. It assumes the number of changes in the paper's proof.
 """
 
 from __future__ import annotations
@@ -43,16 +43,15 @@ EPSILONS = ("0", "1/4", "1/2", "3/4", "1")
 GRAPHS = ("worst", "zipf")
 """Graphs whose triangles are counted."""
 SHAPES = (*GRAPHS, streams.NAME, pairs.NAME, *cycles.NAMES, *counts.COUNTS)
-"""These, one that keeps changing, the pairs of another query, triangle queries with free variables, and
-other counts."""
+"""All queries: triangle counts, a stream, pairs, triangle queries with free variables, counts."""
 CLASSICAL_AT_LEAST = 0.9
 SKEW_AT_MOST = 0.6
 HALF = "skew 1/2"
-"""The side that the bars are for: the graph costs most at this ε."""
+"""The side to which the bars apply; the graph is most expensive at this ε."""
 TIMES_AT_LEAST = 10
 LARGE = 1_000_000
 SETTLE = 18
-"""Rounds before one counts: each kind of change once, so that its statements are planned."""
+"""Warm-up rounds: each kind of change occurs once, so that its statements are planned."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Row:
     values: tuple[int, int]
 
     def toggle(self, orchestrator: Orchestrator) -> None:
-        """Deletes the row, or inserts it if it is not there."""
+        """Delete the row, or insert it if it does not exist."""
         first, second = map(sql.Identifier, self.columns)
         table = sql.Identifier(self.table)
         gone = orchestrator.connection.execute(
@@ -91,7 +90,7 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`."""
+    """Run the benchmark on its own server, or in schema idivm_bench of the database at `dsn`."""
     if updates < 6 or any(size < 1_000 for size in sizes or ()):
         raise UsageError("The benchmark needs --updates of 6 or more, and sizes of 1,000 or more.")
     contenders = [
@@ -156,7 +155,7 @@ def run(
 
 
 def changes(shape: str, size: int, seed: int) -> Iterator[Row]:
-    """Rows to toggle, each twice in a row: those that cost most, or random ones.
+    """Yield rows to toggle, each twice in a row: the most expensive ones, or random ones.
 
     >>> from itertools import islice
     >>> [(row.table, row.values) for row in islice(changes("worst", 600, 1), 0, 6, 2)]
@@ -192,7 +191,7 @@ def _measured(
     seed: int,
     say: Callable[[str], None],
 ) -> Iterator[dict[str, Any]]:
-    """A row of the report for each contender, over one graph."""
+    """Yield a row of the report for each contender, over one graph."""
     settings = {"rows": size, "zipf": int(shape == "zipf"), "seed": seed}
     with GRAPH.tables(orchestrator, settings):
         names = {}
@@ -238,10 +237,10 @@ def _measured(
 def _by_lookups(
     orchestrator: Orchestrator, refresh: Callable[[], Execution], change: Callable[[], None]
 ) -> float:
-    """The buffers that a change touches where the classical delta is joined by lookups alone.
+    """Return the buffers of a change if the classical delta is joined by lookups only.
 
-    PostgreSQL hashes what lies together as soon as a change meets very many rows, which costs fewer
-    buffers for each; that is another constant, in the midst of what is to show how the cost grows.
+    PostgreSQL uses a hash join as soon as a change meets very many rows, which costs fewer buffers
+    for each row. Such a change of the constant would hide how the cost grows.
     """
     names = [*map(sql.Identifier, ordered.OFF)]
     for name in names:
@@ -255,7 +254,7 @@ def _by_lookups(
 
 
 def _one_value(orchestrator: Orchestrator, view: Rebalancing) -> None:
-    """A light value with many rows becomes heavy, where there is one: by rows that meet some of s first."""
+    """Make a light value with many rows heavy, if one exists, preferably by rows that meet `s`."""
     connection, parts = orchestrator.connection, view.parts
     row = connection.execute(
         "SELECT a, count(*) FROM r GROUP BY a HAVING count(*) < %s ORDER BY 2 DESC LIMIT 1",
@@ -278,7 +277,7 @@ def _one_value(orchestrator: Orchestrator, view: Rebalancing) -> None:
 
 
 def _bars(rows: Sequence[dict[str, Any]]) -> Iterator[Bar]:
-    """How what a change costs grows on the graph that costs most, and the times at its largest."""
+    """Yield bars on the growth of a change's cost on the most expensive graph, and on times."""
 
     def points(side: str) -> list[tuple[float, float]]:
         measure = "by lookups" if side == TUPLE.label else "with rebalancing"

@@ -1,8 +1,7 @@
-"""A Zipf graph whose edges come and go at random: how many changes of one row a second are sustained,
-and what a batch costs beside as many of them.
+"""A Zipf graph whose edges come and go at random: measure sustained changes a second, and batches.
 
-Each change inserts an edge by the law of the graph, or deletes any of its edges. Windows of so many
-changes follow each other, so that it shows if a strategy falls behind for a while.
+Each change inserts an edge by the distribution of the graph, or deletes a random edge. The changes
+are measured in consecutive windows, which show whether a strategy falls behind for a while.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ NAME = "stream"
 SIZES = (1_000_000,)
 SKEW = Contender("skew 1/2", "skew", (("epsilon", "1/2"),))
 SIDES = (TUPLE, SKEW, AUTO)
-"""The stored join of a view tree is nearly quadratic on such a graph."""
+"""The sides, without a view tree, whose stored join is nearly quadratic on such a graph."""
 TABLES = {"r": ("a", "b"), "s": ("b", "c"), "t": ("c", "a")}
 WINDOWS = 10
 LONGER = 5
-"""Times the changes that are measured elsewhere are in a window: few of them cost much."""
+"""A window has this many times `updates` changes, because only a few of them are expensive."""
 ROOM = "SET work_mem = '256MB'"
-"""What is computed without parts goes through all paths of two edges: not by way of the disk."""
+"""Memory for visiting all paths of two edges, as computing without parts does, without the disk."""
 BATCH = 10_000
 BATCHES = 3
 CHECKED = 200_000
-"""Rows up to which a view is compared with its query, which is nearly quadratic; else with the others."""
+"""Up to this size, each view is also compared with its query, which is nearly quadratic."""
 RATE_AT_LEAST = 1
 BATCH_AT_LEAST = 10
 
@@ -53,17 +52,17 @@ Growth = dict[str, Any]
 
 
 class Changes:
-    """Edges that come and go; the graph stays as large as it is."""
+    """Edges that come and go while the size of the graph stays the same."""
 
     def __init__(self, orchestrator: Orchestrator, size: int, seed: int) -> None:
-        """Of a graph that was made with this size."""
+        """Start with a graph that was created with this size."""
         self.connection = orchestrator.connection
         self.rng = Random(seed)
         self.rows = size // 3
         self.leaving = {table: self._leaving(table) for table in TABLES}
 
     def _leaving(self, table: str) -> Iterator[tuple[int, int]]:
-        """Any edges that there are, each once."""
+        """Return all edges once, in random order."""
         rows = self.connection.execute(
             sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))
         ).fetchall()
@@ -71,12 +70,12 @@ class Changes:
         return iter(rows)
 
     def one(self) -> None:
-        """Inserts or deletes an edge."""
+        """Insert or delete an edge."""
         table = self.rng.choice(list(TABLES))
         self._delete(table, 1) if self.rng.random() < 0.5 else self._insert(table, 1)
 
     def batch(self, size: int) -> None:
-        """As many changes of each kind, of each table."""
+        """Insert and delete the same number of edges in each table."""
         share = ceil(size / 2 / len(TABLES))
         for table in TABLES:
             self._delete(table, share)
@@ -114,8 +113,8 @@ class Changes:
 def measured(
     orchestrator: Orchestrator, size: int, updates: int, seed: int, say: Callable[[str], None]
 ) -> Iterator[Growth]:
-    """A row of the report for each side and window."""
-    # Of the edges that are drawn some are the same.
+    """Yield a row of the report for each side and window."""
+    # Load some more edges, because some of the random edges are equal.
     with GRAPH.tables(orchestrator, {"rows": size * 6 // 5, "zipf": 1, "seed": seed}):
         names = {}
         orchestrator.connection.execute(ROOM)
@@ -148,7 +147,7 @@ def measured(
             )
         _require_same(orchestrator, names)
         say(f"a stream over {size:,} rows: batches of {BATCH:,} changes")
-        # After so many the query is recomputed without parts, which takes minutes.
+        # After this many changes, the query is recomputed without parts, which takes minutes.
         del refreshes[TUPLE.label]
         batches = in_turn(refreshes, lambda: changes.batch(BATCH), BATCHES, 1)
         _require_same(orchestrator, {label: names[label] for label in refreshes})
@@ -164,7 +163,7 @@ def measured(
 
 
 def _require_same(orchestrator: Orchestrator, names: Mapping[str, str]) -> None:
-    """Refuses measurements of strategies that do not agree."""
+    """Raise an error if the strategies have different results."""
     shown = {
         label: orchestrator.connection.execute(
             sql.SQL("SELECT n FROM {}").format(sql.Identifier(*view.split(".")))
@@ -176,7 +175,7 @@ def _require_same(orchestrator: Orchestrator, names: Mapping[str, str]) -> None:
 
 
 def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
-    """How many changes `auto` sustains beside `tuple`, where it does worst, and what batches save."""
+    """Yield bars on the changes a second of `auto` in its worst window, and on batches."""
     for size in dict.fromkeys(row["rows"] for row in rows):
         of_size = [row for row in rows if row["rows"] == size]
         rates = {(row["side"], row["window"]): row["changes/s"] for row in of_size}

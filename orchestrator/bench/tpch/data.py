@@ -1,4 +1,4 @@
-"""The tables of TPC-H, as its generator makes them."""
+"""The tables of TPC-H, made by its generator."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _PIECE = 1 << 20
 
 
 def workload(scale: float) -> Workload:
-    """The workload with the data of a scale; scale 1 has 6 million lines of orders."""
+    """Return the workload with the data of a scale; scale 1 has 6 million order lines."""
     return Workload("tpch", partial(_fill, scale=scale))
 
 
 def change(orchestrator: Orchestrator, number: int, share: float) -> None:
-    """Changes a share of all rows, other ones in every round."""
+    """Change a share of all rows, with different rows in every round."""
     configure(orchestrator, "bench.round", number)
     configure(orchestrator, "bench.share", share)
     orchestrator.connection.execute(Workload("tpch").text("change").encode())
@@ -59,7 +59,7 @@ def _fill(orchestrator: Orchestrator, scale: float) -> None:
 
 
 def _generator() -> str:
-    """The program, which pip puts beside this Python."""
+    """Return the path of the generator, which pip installs next to this Python."""
     beside = Path(sysconfig.get_path("scripts")) / GENERATOR
     result = shutil.which(beside) or shutil.which(GENERATOR)
     if result is None:

@@ -1,8 +1,8 @@
 """The 22 queries of TPC-H as views while all eight tables change.
 
-With `check`, every view is compared with its query after every round of changes. Without, each
-refresh is measured beside the query itself and REFRESH MATERIALIZED VIEW of the same text; with
-`minimisation`, also beside that of the same view whose script pass 4 has not cut down.
+With `check`, every view is compared with its query after every round of changes. Otherwise, each
+refresh is measured in turn with the query itself and with REFRESH MATERIALIZED VIEW of the same
+text. With `minimisation`, the comparison includes the same view without minimization (pass 4).
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from orchestrator.runtime.diagnosis.comparison import CheckReport
 
 QUERIES = tuple(f"Q{number}" for number in range(1, 23))
 RECOMPUTE = "recompute"
-"""The strategy that computes a whole view again."""
+"""The strategy that recomputes a whole view."""
 REFUSED = "refused"
-"""What stands in place of a strategy where the view cannot be created."""
+"""Takes the place of a strategy if the view cannot be created."""
 
 MINIMISED = ("id", "tuple")
-"""The strategies whose scripts pass 4 cuts down."""
+"""The strategies whose scripts pass 4 minimizes."""
 
 CHANGE = 0.001
 CHECKED_CHANGE = 0.01
-"""Parts of all rows that a round changes."""
+"""The shares of all rows that a round changes, when measuring and when checking."""
 
 ROUNDS = 20
 MEMORY = "1GB"
@@ -65,16 +65,16 @@ UNMINIMISED = "unminimised"
 
 @dataclass(frozen=True)
 class View:
-    """How one query is maintained."""
+    """The maintenance of one query."""
 
     query: str
     strategy: str
     reason: str
-    """Why the whole view is recomputed, or refused; nothing where it is neither."""
+    """Why the whole view is recomputed or refused; empty otherwise."""
 
     @property
     def created(self) -> bool:
-        """Whether there is such a view."""
+        """Whether the view exists."""
         return self.strategy != REFUSED
 
     @property
@@ -85,23 +85,23 @@ class View:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a refresh took, and what it is compared with."""
+    """The measurements of a refresh and of its alternatives."""
 
     view: View
     series: Mapping[str, Series]
 
     def times_faster(self, than: str = MATERIALIZED) -> float:
-        """How much faster a refresh is than computing everything."""
+        """Return the ratio of the time of an alternative to that of a refresh."""
         return self.series[than].times_slower_than(self.series[REFRESH])
 
     def times_fewer_buffers(self, than: str = MATERIALIZED) -> float:
-        """How many times the pages of a refresh recomputation touches."""
+        """Return the ratio of the pages that an alternative touches to those of a refresh."""
         pages = max(self.series[REFRESH].buffers, 1)
         return self.series[than].buffers / pages
 
     @property
     def saved(self) -> float | None:
-        """The share of the pages that minimisation saves, where that was measured."""
+        """The share of the pages that minimization saves, if that was measured."""
         if UNMINIMISED not in self.series:
             return None
         return 1 - 1 / self.times_fewer_buffers(UNMINIMISED)
@@ -121,7 +121,7 @@ def run(
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
-    """Measures, or compares, on a server of its own or in schema idivm_bench of a database."""
+    """Measure or compare on its own server, or in schema idivm_bench of the database at `dsn`."""
     if rounds < 1:
         raise UsageError(f"The benchmark needs --rounds of 1 or more, not {rounds}.")
     if share is not None and not 0 < share <= 1:
@@ -152,7 +152,7 @@ def run(
                     for view in views
                     if minimisation
                     and view.strategy in MINIMISED
-                    # As the same strategy, whatever the model says of the longer script.
+                    # Use the same strategy, whatever the cost model says about the longer script.
                     and _create(orchestrator, view.query, maintain, view.strategy, "off").created
                 ]
                 vacuum(orchestrator)
@@ -200,7 +200,7 @@ def _checked(
     share: float,
     say: Callable[[str], None],
 ) -> Report:
-    """Compares every view with its query after every round."""
+    """Compare every view with its query after every round."""
     different: dict[str, list[tuple[int, CheckReport]]] = {item.query: [] for item in views}
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
@@ -245,13 +245,13 @@ def _timed(
     share: float,
     say: Callable[[str], None],
 ) -> Report:
-    """Refreshes the views in turn with what they are compared with, after each round of changes."""
+    """Measure the views in turn with their alternatives, after each round of changes."""
     connection = orchestrator.connection
     sides = {}
     there = list(filter(_is_created, views))
     for item in there:
         rival = sql.Identifier(f"{item.query.lower()}_{MATERIALIZED}")
-        # The query is a file of the workload.
+        # The query comes from a file of the workload.
         text = sql.SQL(_text(item.query))
         say(f"materializing {item.query}")
         connection.execute(sql.SQL("CREATE MATERIALIZED VIEW {} AS {}").format(rival, text))
@@ -306,7 +306,7 @@ def _row(measured: Measured) -> dict[str, Any]:
 
 
 def _empty(view: View) -> dict[str, Any]:
-    """A row in the form of `_row` for a view that is not there."""
+    """Return a row in the form of `_row` for a view that was refused."""
     names = ("ms", "from", "to", "query ms", "materialized ms", "query / refresh")
     rest = ("materialized / refresh", "buffers", "materialized buffers", "buffers / refresh")
     empty = dict.fromkeys((*names, *rest, "minimisation saves"))
@@ -328,7 +328,7 @@ def _created(views: Sequence[View]) -> Iterator[Bar]:
 
 
 def _bars(measureds: Sequence[Measured]) -> Iterator[Bar]:
-    """Limits on recomputation, which is REFRESH MATERIALIZED VIEW, to refresh."""
+    """Yield limits on the ratio of REFRESH MATERIALIZED VIEW to a refresh."""
     if not measureds:
         return
     faster = [item.times_faster() for item in measureds]
