@@ -1,8 +1,9 @@
-"""Random schemas, views and changes, compared with the oracle after every refresh.
+"""Random schemas, views and changes, compared with plain queries after every refresh.
 
-A case is a value made from a seed alone (`generate`), run against a database (`run`), made smaller
-when it fails (`shrink`), and printed as a script or kept as JSON (`script`, `case`). What can occur
-is in lists that are meant to grow: `options.STRATEGIES` and `options.MODES`, `values.TYPES`,
-`expressions.TEMPLATES`, `aggregates.AGGREGATES`, `forms.FORMS`, `changes.CHANGES` and
-`steps.STEPS`.
+`generate` makes a case, which is a value, from a seed. `runner` runs it against a database,
+`shrink` makes a failing case smaller, and `script` and `case` print it as a script or save it as
+JSON. These lists say what can occur, and they are meant to grow: `options.STRATEGIES`,
+`options.MODES`, `schemas.values.TYPES`, `queries.expressions.TEMPLATES`,
+`queries.aggregates.AGGREGATES`, `queries.forms.FORMS`, `steps.rows.CHANGES`,
+`steps.ddl.SCHEMA_CHANGES` and `steps.choose.STEPS`.
 """

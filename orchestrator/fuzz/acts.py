@@ -1,4 +1,4 @@
-"""What sessions do in a case: statements, transactions, refreshes, and what of it may go wrong."""
+"""The acts of sessions in a case: statements, transactions, refreshes, and possible errors."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from orchestrator.fuzz.script import refresh_statement
 from orchestrator.fuzz.workspace import Workspace
 
 CONTENDED = ("55P03", "40P01", "40001")
-"""What a statement may meet while others hold locks: no lock, a deadlock, or no serial order."""
+"""Errors of a statement while others hold locks: lock timeout, deadlock, serialization failure."""
 
 _NO_ANSWER = ("21", "22", "53", "54")
 """Classes of errors that a query may raise on some data: cardinality, values, sizes."""
 
 _KEEPING = "idivm.refresh_synchronous"
-"""In the context of an error that arose while a writer kept a view up to date."""
+"""The context of an error that arose while a writer maintained a view."""
 
 _PRODUCT = re.compile(r'\bidivm(_log|_state|_def)?"?\.')
-"""An object of idivm's in the context of an error."""
+"""An object of idivm in the context of an error."""
 
 
 class Acts:
-    """A workspace, the views that stand in it, and what the run has come to so far."""
+    """A workspace, its current views, and the outcome of the run so far."""
 
     def __init__(self, dsn: str) -> None:
-        """Takes a database in which nothing but idivm's catalog is kept, if that."""
+        """Connect to a database that contains nothing, or only idivm's catalog."""
         self.space = Workspace(dsn)
         self.outcome = Outcome()
         self.views: dict[str, View] = {}
         self.settings: Sequence[str] = ()
         self.storming = False
         self.unseen = False
-        """Whether DDL may have changed views behind the back of their writers' triggers."""
+        """Whether DDL may have changed views without firing the triggers of their writers."""
 
     def statements(self, connection: Connection[Any], number: int, step: Transaction) -> bool:
-        """Begins a transaction and runs its statements; whether it can be committed."""
+        """Begin a transaction and run its statements; return whether it can be committed."""
         connection.execute(SQL("BEGIN ISOLATION LEVEL {}").format(SQL(step.isolation)))
         savepoint = False
         for at, statement in enumerate(step.statements):
@@ -60,7 +60,7 @@ class Acts:
         return self.eager_are_right(connection)
 
     def eager_are_right(self, connection: Connection[Any]) -> bool:
-        """Compares eager views before the commit; false if another's locks do not let it."""
+        """Compare eager views before the commit; return False if other sessions' locks prevent it."""
         if self.storming or self.unseen:
             return True
         try:
@@ -71,11 +71,11 @@ class Acts:
         return True
 
     def kept(self, *modes: str) -> list[str]:
-        """The views of these modes."""
+        """Return the views of these modes."""
         return [name for name, view in self.views.items() if view.mode in modes]
 
     def commit(self, connection: Connection[Any], commit: Callable[[], object]) -> None:
-        """Commits; views that keep themselves up to date must then be right."""
+        """Commit; synchronous views must be right afterwards."""
         try:
             with self.space.patient(connection):
                 commit()
@@ -89,7 +89,7 @@ class Acts:
     def statement(
         self, connection: Connection[Any], statement: Statement, place: tuple[int, int]
     ) -> bool:
-        """Runs a statement; false if PostgreSQL refused it for a reason that is the user's own."""
+        """Run a statement; return False if PostgreSQL refused it for a reason outside idivm."""
         self.outcome.counts["statements"] += 1
         try:
             if statement.copy is not None:
@@ -111,16 +111,17 @@ class Acts:
         return True
 
     def tolerate(self, kind: str, error: psycopg.Error) -> None:
-        """Passes over what users' statements may run into, and raises what idivm brought about."""
+        """Ignore errors that users' statements may meet, and raise those that idivm caused."""
         if "plans it again" in (error.diag.message_hint or str(error)):
-            # A key or a plain view went away, and only the orchestrator can go on from there.
+            # A key or a plain view was dropped, and only the orchestrator can plan the view again.
             self.outcome.counts["left to the orchestrator"] += 1
             return
         if error.sqlstate in CONTENDED and (self.space.late or self.storming):
             return
         within = _PRODUCT.search(error.diag.context or "")
         if _KEEPING in (error.diag.context or "") and (error.sqlstate or "")[:2] in _NO_ANSWER:
-            # The query of a synchronous view has no answer after this change, which is refused with it.
+            # The query of a synchronous view fails after this change, so the change is refused as
+            # well.
             return
         if kind == "refresh inside" or error.sqlstate == "57014":
             self.space.need_answers(self.views)
@@ -128,12 +129,12 @@ class Acts:
             raise failed(kind, error)
 
     def refreshed(self, orc: Orchestrator, how: str, names: Sequence[str]) -> list[str]:
-        """Refreshes views in one of the ways there are; those that `check` finds different."""
+        """Refresh views in one of the available ways; return those that `check` finds different."""
         self.outcome.counts["refreshes"] += 1
         try:
             return self._refreshed(orc, how, names)
         except (psycopg.errors.ObjectNotInPrerequisiteState, DatabaseError) as error:
-            # What SQL alone cannot go on with, the orchestrator plans again.
+            # If SQL alone cannot continue, the orchestrator plans the view again.
             state = getattr(error, "sqlstate", None) or getattr(error.__cause__, "sqlstate", None)
             if state != "55000" or how not in ("call", "sql"):
                 raise
@@ -153,12 +154,12 @@ class Acts:
         return []
 
     def compare(self, names: Sequence[str]) -> None:
-        """Compares views with their definitions."""
+        """Compare views with their definitions."""
         self.outcome.counts["comparisons"] += self.space.compare(names)
 
 
 def _require_refreshed(answer: Sequence[tuple[Any, ...]]) -> None:
-    """Raises what `idivm.refresh()` tells in its last column, as it goes on with other views."""
+    """Raise an error that `idivm.refresh()` reports in its last column while it continues."""
     for *_, reason in answer:
         if reason is not None:
             raise psycopg.errors.ObjectNotInPrerequisiteState(reason)

@@ -1,4 +1,4 @@
-"""Many cases in a row, with totals, and every failure shrunk before it is shown."""
+"""Run many cases in a row with totals; shrink every failure before it is shown."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from orchestrator.fuzz.script import script
 from orchestrator.fuzz.shrink import shrink
 
 FRESH_DATABASE = 40
-"""After so many cases a new database is taken: much DDL makes catalogs slow, and sessions keep what they
-compiled of functions that have gone."""
+"""After this many cases, a new database replaces the old one.
+
+Much DDL makes catalogs slow, and sessions keep compiled code of dropped functions.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Finding:
 
 @dataclass
 class Totals:
-    """What a campaign has done so far."""
+    """The results of a campaign so far."""
 
     counts: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
@@ -46,7 +48,7 @@ class Totals:
 
 @contextmanager
 def scratch_database(dsn: str, encoding: str = "", locale: str = "") -> Iterator[str]:
-    """A database of its own on the server of `dsn`, dropped at the end; yields its dsn."""
+    """Create a new database on the server of `dsn` and yield its dsn; drop it at the end."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         name = f"idivm_fuzz_{connection.info.backend_pid}"
         target = Identifier(name)
@@ -57,7 +59,7 @@ def scratch_database(dsn: str, encoding: str = "", locale: str = "") -> Iterator
             )
         )
         try:
-            # libpq escapes literals without a connection by the encoding of the last one.
+            # libpq escapes literals without a connection in the encoding of the last connection.
             yield make_conninfo(dsn, dbname=name, client_encoding="UTF8")
         finally:
             _drop(connection, target)
@@ -68,7 +70,8 @@ def _drop(connection: Connection[Any], database: Identifier) -> None:
     try:
         connection.execute(SQL("{} WITH (FORCE)").format(drop))
     except InsufficientPrivilege:
-        # A worker of autovacuum is in it, and is not ours to end; without FORCE, PostgreSQL has it end.
+        # An autovacuum worker is connected, and this role may not end it. Without FORCE, PostgreSQL
+        # ends it.
         connection.execute(drop)
 
 
@@ -79,9 +82,9 @@ def run_cases(
     tries: int = 500,
     failed: Callable[[int, Failure], None] = lambda seed, failure: None,
 ) -> Totals:
-    """Runs cases in scratch databases on a server as long as `go_on` says so.
+    """Run cases in scratch databases on a server while `go_on` returns true.
 
-    Calls `failed` for a failure at once, while it is yet to be made smaller.
+    The function calls `failed` as soon as a case fails, before it shrinks the case.
     """
     totals = Totals()
     case = next(cases, None)
@@ -115,16 +118,16 @@ def _run(
 
 
 def examined(runner: Runner, case: Case, failure: Failure, tries: int = 500) -> Finding:
-    """A failure with the smallest case that shows it."""
+    """Return a failure with the smallest case that shows it."""
     smallest = shrink(case, lambda smaller: failure.same(runner.run(smaller).failure), tries)
     outcome = runner.run(smallest)
-    # What depends on the moment of a crash may not show itself again.
+    # A failure that depends on the moment of a crash may not repeat.
     shown = outcome.failure or failure
     return Finding(case.seed, smallest, shown, script(smallest, outcome.refused))
 
 
 def summary(counts: Counter[str]) -> Sequence[tuple[str, int]]:
-    """The counts in the order in which a person wants them."""
+    """Return the counts, with the most interesting ones first."""
     first = ("cases", "views", "batches", "refreshes", "comparisons", "crashes")
     return [(name, counts[name]) for name in first] + sorted(
         (name, count) for name, count in counts.items() if name not in first

@@ -1,6 +1,6 @@
-"""A test case as a value: a schema, rows, views and steps, all of it finished SQL text.
+"""A test case as a value: a schema, rows, views and steps, all as SQL text.
 
-Text and not trees, so that a case kept as JSON stays the same whatever becomes of the generator.
+The case holds text instead of trees, so that a saved case stays valid when the generator changes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True)
 class Table:
-    """A table, or a part of one: its statements, and its rows behind a common INSERT."""
+    """A table or partition: its statements, and its rows, which share one INSERT."""
 
     name: str
     ddl: tuple[str, ...]
@@ -23,7 +23,7 @@ class Table:
 
 @dataclass(frozen=True)
 class View:
-    """A view; a plain one stays PostgreSQL's own."""
+    """A view; idivm does not maintain a plain view."""
 
     name: str
     query: str
@@ -33,26 +33,26 @@ class View:
 
     @property
     def mode(self) -> str:
-        """How it is maintained."""
+        """The mode of maintenance."""
         return dict(self.options).get("maintain", "deferred")
 
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement; `copy` is what it reads from STDIN, `refreshes` the view that it refreshes."""
+    """One statement; `copy` is its input for STDIN, and `refreshes` is the view that it refreshes."""
 
     sql: str
     copy: str | None = None
     refreshes: str | None = None
 
     def savepoint(self, before: bool) -> bool:
-        """Whether a savepoint is set after the statement, given whether one was before."""
+        """Return whether a savepoint exists after the statement, given whether one existed before."""
         return self.sql.startswith("SAVEPOINT") or (before and not self.sql.startswith("RELEASE"))
 
 
 @dataclass(frozen=True)
 class Transaction:
-    """Statements of one transaction; it ends by commit, by rollback, or with its backend ("crash")."""
+    """The statements of a transaction that ends by commit, rollback, or a killed backend ("crash")."""
 
     statements: tuple[Statement, ...]
     end: str = "commit"
@@ -61,7 +61,7 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Refresh:
-    """Refreshes all views, or some: by "api", "sql", "call" of the procedure, or "check"."""
+    """A refresh of all or some views: by "api", "sql", "call" of the procedure, or "check"."""
 
     views: tuple[str, ...] = ()
     how: str = "api"
@@ -76,16 +76,16 @@ class Replace:
 
 @dataclass(frozen=True)
 class Recreate:
-    """Drops a view and creates it again."""
+    """Drop and create a view."""
 
     view: View
 
 
 @dataclass(frozen=True)
 class Late:
-    """Opens a transaction on a second connection that later steps find uncommitted.
+    """A transaction on a second connection, which is still uncommitted during later steps.
 
-    A prepared one belongs to no connection any more.
+    A prepared transaction no longer belongs to a connection.
     """
 
     statements: tuple[Statement, ...]
@@ -94,14 +94,14 @@ class Late:
 
 @dataclass(frozen=True)
 class LateEnd:
-    """Ends the transaction of the second connection, by commit or by rollback."""
+    """The end of the second connection's transaction, by commit or by rollback."""
 
     end: str = "commit"
 
 
 @dataclass(frozen=True)
 class Crash:
-    """A refresh (or, with `view`, a creation) cut short by a timeout or by killing its backend."""
+    """A refresh (or, with `view`, a creation) that a timeout or a kill of its backend interrupts."""
 
     how: str
     milliseconds: int
@@ -117,7 +117,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class Storm:
-    """Writers and refreshers all at once; what they do meanwhile depends on who comes first."""
+    """Concurrent writers and refreshers; the result depends on which comes first."""
 
     writers: tuple[tuple[Transaction, ...], ...]
     refreshes: tuple[Refresh, ...]
@@ -130,7 +130,7 @@ Step: TypeAlias = (
 
 @dataclass(frozen=True)
 class Case:
-    """Everything that a run needs besides a database."""
+    """All inputs of a run except a database."""
 
     seed: int
     schemas: tuple[str, ...]
@@ -139,12 +139,12 @@ class Case:
     views: tuple[View, ...]
     steps: tuple[Step, ...]
     settings: tuple[str, ...] = ()
-    """How the writer's session differs from that of the views' creator."""
+    """The settings in which the writer's session differs from the session of the views' creator."""
     end: str = "api"
     """How the views are dropped: by "api", by plain "sql", or with the "schemas"."""
     encoding: str = ""
     locale: str = ""
-    """Of the database; by default those of the server."""
+    """The encoding and the locale of the database; by default, the server's."""
 
 
 _KINDS: dict[str, type] = {
@@ -168,7 +168,7 @@ _KINDS: dict[str, type] = {
 
 
 def to_json(case: Case) -> str:
-    """A case as JSON text.
+    """Return a case as JSON text.
 
     >>> case = Case(7, ("s",), (), (), (View("s.v", "SELECT 1"),), (Refresh(), LateEnd("rollback")))
     >>> from_json(to_json(case)) == case
@@ -178,7 +178,7 @@ def to_json(case: Case) -> str:
 
 
 def from_json(text: str) -> Case:
-    """The case that `to_json` wrote."""
+    """Return the case that `to_json` wrote."""
     case = _typed(json.loads(text))
     assert isinstance(case, Case)
     return case
@@ -210,5 +210,5 @@ def _typed(value: Any) -> Any:
 
 
 def maintained(views: Iterable[View]) -> list[View]:
-    """Those of the views that idivm maintains."""
+    """Return the views that idivm maintains."""
     return [view for view in views if not view.plain]

@@ -13,7 +13,7 @@ from orchestrator.errors import UsageError
 from orchestrator.fuzz.case import Case, from_json, to_json
 
 _LETTERS = "éÉä数"
-"""The letters outside of ASCII that the generator uses, in values and in names."""
+"""The non-ASCII letters that the generator uses in values and names."""
 
 ENCODINGS = {
     "UTF8": _LETTERS,
@@ -22,11 +22,11 @@ ENCODINGS = {
     "WIN1251": "жЖяЩ",
     "SQL_ASCII": _LETTERS,
 }
-"""What each encoding has instead of these letters; none takes more bytes than in UTF-8."""
+"""The replacements of these letters in each encoding; none has more bytes than in UTF-8."""
 
 
 def in_database(case: Case, encoding: str, locale: str) -> Case:
-    """The same case for a database of this encoding and locale.
+    """Return the same case for a database of this encoding and locale.
 
     >>> case = Case(7, (), ("CREATE TYPE t AS ENUM ('é', 'tä')",), (), (), ())
     >>> in_database(case, "WIN1251", "C").types
@@ -37,12 +37,12 @@ def in_database(case: Case, encoding: str, locale: str) -> Case:
 
 
 def in_encoding(text: str, encoding: str) -> str:
-    """A text of the generator with letters that an encoding has."""
+    """Return a text of the generator, with letters that the encoding supports."""
     return text.translate(str.maketrans(_LETTERS, ENCODINGS.get(encoding, _LETTERS)))
 
 
 def created_with(encoding: str, locale: str) -> Composed:
-    """The options of CREATE DATABASE; without an encoding there are none."""
+    """Return the options of CREATE DATABASE; without an encoding, there are none."""
     if not encoding:
         return SQL("").format()
     provider, _, name = locale.rpartition(":")
@@ -63,7 +63,7 @@ def created_with(encoding: str, locale: str) -> Composed:
 def combinations(
     connection: Connection[object], encodings: Sequence[str], locales: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """The pairs of encoding and locale that the server makes databases with."""
+    """Return the pairs of encoding and locale with which the server can create databases."""
     trial = Identifier(f"idivm_fuzz_trial_{connection.info.backend_pid}")
     taken, reasons = [], []
     for kind in product(encodings, locales):

@@ -1,4 +1,4 @@
-"""From a seed to a case: the same seed always gives the same case."""
+"""Generate a case from a seed; the same seed always gives the same case."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS = (
     ("SET constraint_exclusion = on",),
     ("SET transform_null_equals = on",),
 )
-"""Settings of the writer that its changes, and refreshes by it, must not depend on."""
+"""Settings of the writer that must not affect its changes and refreshes."""
 
 
 def generate(
@@ -42,7 +42,7 @@ def generate(
     strategies: Sequence[str] = STRATEGIES,
     modes: Sequence[str] = tuple(MODES),
 ) -> Case:
-    """The case of a seed, its views spread over the strategies and modes.
+    """Return the case of a seed; its views use various strategies and modes.
 
     >>> generate(7) == generate(7)
     True
@@ -55,9 +55,9 @@ def drafted(
     strategies: Sequence[str] = STRATEGIES,
     modes: Sequence[str] = tuple(MODES),
 ) -> tuple[Case, Sequence[Model]]:
-    """The case of a seed, and its tables as further changes are made from them."""
+    """Return the case of a seed, and the models of its tables, from which changes can be made."""
     rng = Random(seed)
-    # Drawn apart, so that the schema, the queries and the changes do not depend on the lists.
+    # A separate random generator keeps the schema, queries and changes independent of the lists.
     options = Random(f"{seed} options")
     names = Names(rng, rng.choice((0.0, 0.0, 0.1, 0.5)))
     taken: set[str] = set()
@@ -72,7 +72,7 @@ def drafted(
     for number in range(rng.choice((4, 5, 6) if tower else (1, 2, 2, 3, 4))):
         maker.add()
         if tower and number > 0:
-            # Views over views, several over one, one over several.
+            # A tower has views over views: several over one view, and one over several views.
             grammar.sources.relations = [*maker.relations * 2, rng.choice(tables)]
     if not maintained(maker.views):
         maker.add(plain=False)
@@ -128,7 +128,7 @@ class _ViewMaker:
         self.relations: list[Relation] = []
 
     def add(self, plain: bool | None = None) -> None:
-        """Makes another view; those after it may read it."""
+        """Add a view; later views may read it."""
         plain = self.rng.random() < 0.15 if plain is None else plain
         name = Identifier(self.rng.choice(self.schema.schemas), self.names.relation(self.taken))
         query = self.grammar.query()
@@ -151,17 +151,17 @@ class _ViewMaker:
         self.grammar.sources.relations += [relation] * self.rng.choice((0, 1, 1, 2))
 
     def other(self, view: View) -> View:
-        """Another definition for a view, over tables alone."""
+        """Return a different definition for a view, over tables only."""
         query = self.grammar.query()
         text = query.sql.as_string(None)
         return replace(view, query=text, columns=None, options=self._options(query))
 
     def names_in(self, query: str) -> list[str]:
-        """The views that a query reads."""
+        """Return the views that a query reads."""
         return [view.name for view in self.views if view.name in query]
 
     def _epsilon(self, query: Query) -> str:
-        """An epsilon of all tables, or one of each of some."""
+        """Return an epsilon for all tables, or an epsilon for each of some tables."""
         item = self.options.choice(EPSILONS)
         tables = [model.name.as_string(None) for model in self.schema.models]
         names = [

@@ -1,4 +1,4 @@
-"""What idivm keeps in a database, to see that dropping all views leaves it as it was."""
+"""The objects that idivm keeps in a database, to check that dropping all views leaves none behind."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _OBJECTS = """
 
 
 def kept_objects(connection: Connection[Any]) -> set[str]:
-    """Everything of idivm in a database: relations, functions, triggers, the rows of its catalog.
+    """Return all objects of idivm in a database: relations, functions, triggers, catalog rows.
 
-    But for rings, which users make apart from views.
+    The result excludes rings, which users create independently of views.
     """
     result = {row[0] for row in connection.execute(_OBJECTS).fetchall()}
     tables = connection.execute(

@@ -1,4 +1,4 @@
-"""What a run of a case came to."""
+"""The outcome of running a case."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.errors import IdivmError
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong: `kind` and `code` say whether two failures are the same."""
+    """A failure; two failures are the same if their `kind` and `code` are equal."""
 
     kind: str
     code: str
@@ -20,18 +20,18 @@ class Failure:
     step: int | None = None
 
     def same(self, other: Failure | None) -> bool:
-        """Whether another failure is of the same kind."""
+        """Return whether another failure is the same."""
         return other is not None and (self.kind, self.code) == (other.kind, other.code)
 
     def __str__(self) -> str:
-        """The failure in a line or a few."""
+        """Return the failure in one or a few lines."""
         place = "" if self.step is None else f" at step {self.step}"
         return f"{self.kind}{f' ({self.code})' if self.code else ''}{place}: {self.message}"
 
 
 @dataclass
 class Outcome:
-    """Counts of what a case did, the statements that PostgreSQL refused, and a failure if any."""
+    """Counts of a case's actions, the statements that PostgreSQL refused, and the failure, if any."""
 
     counts: Counter[str] = field(default_factory=Counter)
     refused: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -42,18 +42,18 @@ class CaseError(Exception):
     """Ends the run of a case."""
 
     def __init__(self, kind: str, code: str, message: str) -> None:
-        """Takes the parts of a `Failure`."""
+        """Take the parts of a `Failure`."""
         super().__init__(message)
         self.kind = kind
         self.code = code
 
 
 class NoAnswerError(Exception):
-    """A view's query itself raises an error on the data that there now are; no fault of idivm's."""
+    """Raised if a view's own query fails on the current data, which is not an error of idivm."""
 
 
 def code_of(error: BaseException) -> str:
-    """The SQLSTATE behind an error, or the name of its class."""
+    """Return the SQLSTATE behind an error, or the name of its class."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, psycopg.Error) and cause.sqlstate:
@@ -63,5 +63,5 @@ def code_of(error: BaseException) -> str:
 
 
 def failed(kind: str, error: IdivmError | psycopg.Error) -> CaseError:
-    """The end of a run by an error that should not have been."""
+    """Return the exception that ends a run after an unexpected error."""
     return CaseError(kind, code_of(error), str(error))

@@ -1,4 +1,4 @@
-"""What PostgreSQL itself makes of a case: its views as plain ones, and nothing of idivm."""
+"""Run a case in PostgreSQL alone: with plain views and without idivm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from orchestrator.fuzz.case import (
 
 
 def plain_view(view: View) -> Composed:
-    """A view as PostgreSQL's own."""
+    """Return the statement that creates a view as a plain view."""
     columns = SQL(" ({})").format(SQL(", ").join(map(Identifier, view.columns or ())))
     return SQL("CREATE OR REPLACE VIEW {}{} AS {}").format(
         SQL(view.name), columns if view.columns is not None else SQL(""), SQL(view.query)
@@ -34,9 +34,10 @@ def plain_view(view: View) -> Composed:
 
 
 def takes_long(connection: Connection[Any], case: Case, until: int | None, patience: str) -> bool:
-    """Whether a view takes PostgreSQL longer than that, after any statement up to a step.
+    """Return whether a view takes PostgreSQL longer than `patience` after any change up to a step.
 
-    A few equal rows, joined with each other time and again, are soon millions. It leaves nothing behind.
+    A few equal rows that are joined again and again soon become millions. The function rolls
+    everything back.
     """
     with connection.transaction(force_rollback=True):
         for schema in case.schemas:
@@ -58,14 +59,14 @@ def takes_long(connection: Connection[Any], case: Case, until: int | None, patie
 
 
 def _changes(step: Step) -> Iterator[SQL | Composed]:
-    """What a step does to the tables and plain views, one after the other."""
+    """Yield the changes of a step to the tables and plain views."""
     if isinstance(step, Transaction | Late):
         yield from _texts(step.statements)
     elif isinstance(step, Alone):
         yield from _texts([step.statement])
     elif isinstance(step, Replace | Recreate):
         if isinstance(step, Recreate):
-            # It may have other columns, and be none that replaces the one before.
+            # The new view may have other columns and thus not replace the old one.
             yield SQL("DROP VIEW IF EXISTS {} CASCADE").format(SQL(step.view.name))
         yield plain_view(step.view)
     elif isinstance(step, Storm):
@@ -83,7 +84,7 @@ def _texts(statements: Iterable[Statement]) -> Iterator[SQL | Composed]:
 
 
 def _try(connection: Connection[Any], statement: SQL | Composed) -> None:
-    """What PostgreSQL refuses, also because it is no part of a transaction, is left out."""
+    """Execute a statement; skip it if PostgreSQL refuses it, for example inside a transaction."""
     with suppress(psycopg.Error), connection.transaction():
         connection.execute(statement)
 

@@ -1,4 +1,4 @@
-"""Runs a case against a database and compares every view with the oracle."""
+"""Run a case against a database and compare every view with its definition."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ from orchestrator.fuzz.workspace import SLOW
 _TIMED_OUT = "57014"
 
 _DDL = ("ALTER ", "CREATE ", "DROP ")
-"""How statements begin that fire no trigger, and after which a view may need the orchestrator."""
+"""Beginnings of statements that fire no triggers; a view may need the orchestrator afterwards."""
 
 _ANYHOW = {"strategy": "auto", "representation": "listing"}
 _ALWAYS = {**_ANYHOW, "maintain": "deferred"}
-"""Options under which every view can be maintained."""
+"""Options with which every view can be maintained."""
 
 
 class Runner(Acts):
-    """A database of its own to run cases in, one after the other."""
+    """Runs cases one after the other in its own database."""
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         self.space.close()
 
     def run(self, case: Case) -> Outcome:
-        """Runs a case and leaves the database as it was before."""
+        """Run a case and restore the database."""
         self.outcome = Outcome()
         self.outcome.counts["cases"] += 1
         self.views = {}
@@ -93,10 +93,10 @@ class Runner(Acts):
                     self.outcome.counts["abandoned"] += 1
         return self.outcome
 
-    # Setting up ----------------------------------------------------------------------------------
+    # Setup ---------------------------------------------------------------------------------------
 
     def _set_up(self, case: Case) -> None:
-        """What PostgreSQL refuses here is left out: a shrunken case may miss what it builds on."""
+        """Set up the case without statements that PostgreSQL refuses; a shrunken case lacks parts."""
         for schema in case.schemas:
             self._try(SQL("CREATE SCHEMA {}").format(Identifier(schema)))
         for statement in (*case.types, *(ddl for table in case.tables for ddl in table.ddl)):
@@ -128,9 +128,9 @@ class Runner(Acts):
         self.compare([view.name])
 
     def _create_maintained(self, view: View, replace: bool) -> tuple[View, str]:
-        """Creates a view as it is wanted or, where that is refused, as nearly as can be.
+        """Create a view as requested or, if idivm refuses, with options as close as possible.
 
-        Returns it as it came to be, and its strategy.
+        The function returns the view with its final options, and its strategy.
         """
         given = dict(view.options)
         wanted = (given, {**given, **_ANYHOW}, {**given, **_ALWAYS})
@@ -161,7 +161,7 @@ class Runner(Acts):
             raise failed("replace" if replace else "create", error) from error
 
     def _valid(self, view: View) -> bool:
-        """Whether PostgreSQL itself takes the view and answers it soon."""
+        """Return whether PostgreSQL accepts the view and computes it quickly."""
         writer = self.space.writer
         try:
             with writer.transaction(force_rollback=True):
@@ -249,7 +249,7 @@ class Runner(Acts):
             self.space.wait_for_locks("0")
 
     def _crash(self, step: Crash) -> None:
-        """Cuts a refresh or a creation short; it may have come to its end before."""
+        """Interrupt a refresh or a creation, which may have completed before."""
         self.outcome.counts["crashes"] += 1
         with connect(self.space.dsn) as victim:
             pid = victim.connection.info.backend_pid
@@ -267,7 +267,7 @@ class Runner(Acts):
                 thread.join()
         self.space.await_end(pid)
         if step.view is not None and step.view.name in self.views:
-            # It may have come to its end, and then the view is kept in another way.
+            # If the creation completed, the view may have another mode now.
             made = self.space.orc.view(step.view.name).maintain
             before = self.views[step.view.name]
             options = {**dict(before.options), "maintain": made}
@@ -287,7 +287,7 @@ class Runner(Acts):
                     **given,
                 )
 
-    # All at once ---------------------------------------------------------------------------------
+    # Storms --------------------------------------------------------------------------------------
 
     def _storm(self, number: int, step: Storm) -> None:
         if self.space.late:
@@ -337,17 +337,17 @@ class Runner(Acts):
                     names = [name for name in refresh.views if name in self.views]
                     unequal = self.refreshed(orc, refresh.how, names)
                 except (IdivmError, psycopg.Error) as error:
-                    # A refresh within a writer's transaction holds locks, then asks for more.
+                    # A refresh inside a writer's transaction holds locks and then requests more.
                     if code_of(error) != "40P01":
                         raise failed(f"refresh by {refresh.how} in a storm", error) from error
                 else:
                     if unequal:
                         raise CaseError("check in a storm", "", f"check says that {unequal} differ")
 
-    # The end -------------------------------------------------------------------------------------
+    # End -----------------------------------------------------------------------------------------
 
     def _forget_dropped(self) -> None:
-        """DDL with CASCADE takes along the views that depend on what it drops."""
+        """Forget the views that DDL with CASCADE has dropped."""
         for name in list(self.views):
             gone = self.space.writer.execute("SELECT to_regclass(%s) IS NULL", [name]).fetchone()
             if gone == (True,):
@@ -376,7 +376,8 @@ class Runner(Acts):
                 connection.execute("SELECT idivm.drop_orphans()")
             elif view.name in self.views:
                 self._drop(view.name)
-        # Views that went with their schemas and creations that were cut short are left to the sweep.
+        # `drop_orphans` removes the rest of views dropped with their schemas, and of interrupted
+        # creations.
         connection.execute("SELECT idivm.drop_orphans()")
         for dropped in self.space.orc.dropped_views():
             self.space.orc.drop_view(dropped.name)

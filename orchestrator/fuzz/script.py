@@ -1,4 +1,4 @@
-"""Prints a case as a script that a person can read, and replay with `idivm sql`."""
+"""Print a case as a readable script, which `idivm sql` can replay."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from orchestrator.fuzz.case import (
 
 
 def script(case: Case, refused: Collection[tuple[int, int]] = ()) -> str:
-    """The case as SQL; what only a second connection can do stands in comments.
+    """Return the case as SQL; actions of further connections are in comments.
 
-    `refused` are the statements, by step and place, that PostgreSQL refused in the run: they and
-    what was rolled back with them are commented out, as a script ends at its first error.
+    `refused` are the statements, by step and position, that PostgreSQL refused in the run. They and
+    the statements that were rolled back with them are commented out, because a script ends at its
+    first error.
     """
     return "\n".join(_lines(case, refused)) + "\n"
 
@@ -60,12 +61,12 @@ def _all(case: Case) -> tuple[str, ...]:
 
 
 def view_statement(view: View, replace: bool = False) -> str:
-    """The statement that creates a view, for `idivm sql`."""
+    """Return the statement that creates a view, for `idivm sql`."""
     head = SQL("CREATE {}VIEW {}").format(SQL("OR REPLACE " if replace else ""), SQL(view.name))
     if view.columns is not None:
         head = SQL("{} ({})").format(head, SQL(", ").join(map(Identifier, view.columns)))
     if view.plain:
-        # By itself the statement would be taken for that of a maintained view.
+        # `idivm sql` would take a bare CREATE VIEW for the statement of a maintained view.
         plain = SQL("{} AS {}").format(head, SQL(view.query)).as_string(None)
         body = Literal(f"BEGIN EXECUTE {Literal(plain).as_string(None)}; END")
         return _text(SQL("DO {};").format(body))
@@ -148,7 +149,7 @@ def _statement(statement: Statement) -> str:
 
 
 def _uncopied(field: str) -> str | None:
-    """A value from COPY's text format."""
+    """Return a value from COPY's text format."""
     return None if field == "\\N" else field.replace("\\\\", "\\")
 
 
@@ -162,7 +163,7 @@ def _refresh(step: Refresh) -> str:
 
 
 def refresh_statement(views: Iterable[str]) -> str:
-    """REFRESH VIEW, for `idivm sql`."""
+    """Return a REFRESH VIEW statement for `idivm sql`."""
     return _text(SQL("REFRESH VIEW {}").format(SQL(", ").join(SQL(name) for name in views)))
 
 

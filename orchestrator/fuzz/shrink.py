@@ -1,4 +1,4 @@
-"""Makes a failing case smaller while it fails in the same way (delta debugging)."""
+"""Make a failing case smaller while it fails in the same way (delta debugging)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Item = TypeVar("Item")
 
 
 class _Enough(Exception):  # noqa: N818
-    """The tries are used up."""
+    """Raised when no tries are left."""
 
 
 def shrink(case: Case, fails: Callable[[Case], bool], tries: int = 500) -> Case:
-    """The smallest case found with so many tries for which `fails` still holds."""
+    """Return the smallest case found within `tries` tries for which `fails` still holds."""
     shrinker = _Shrinker(case, fails, tries)
     try:
         while shrinker.round():
@@ -44,7 +44,7 @@ class _Shrinker:
         self.tries = tries
 
     def round(self) -> bool:
-        """One pass over everything that can be left out; whether anything was."""
+        """Try once to leave out each part of the case; return whether any part was left out."""
         before = self.case
         self.fewer(self.case.steps, lambda case, kept: replace(case, steps=kept))
         self.fewer(self.case.views, lambda case, kept: replace(case, views=kept))
@@ -64,7 +64,7 @@ class _Shrinker:
         return self.case != before
 
     def try_case(self, case: Case) -> bool:
-        """Takes a smaller case if it fails as well."""
+        """Keep a smaller case if it fails as well."""
         if case == self.case:
             return False
         if self.tries <= 0:
@@ -78,7 +78,7 @@ class _Shrinker:
     def fewer(
         self, items: tuple[Item, ...], rebuilt: Callable[[Case, tuple[Item, ...]], Case]
     ) -> None:
-        """Leaves out as many of the items as can be, in ever smaller chunks, the last ones first."""
+        """Leave out as many items as possible, in smaller and smaller chunks, the last items first."""
         size = len(items)
         while size:
             start = len(items) - size
@@ -90,7 +90,7 @@ class _Shrinker:
             size //= 2
 
     def fewer_statements(self, number: int) -> None:
-        """Leaves out statements of a transaction."""
+        """Leave out statements of a transaction."""
         step = self.case.steps[number]
         if isinstance(step, Transaction | Late):
             self.fewer(
@@ -99,7 +99,7 @@ class _Shrinker:
             )
 
     def smaller_table(self, number: int) -> None:
-        """Leaves out rows of a table, and what follows its CREATE TABLE."""
+        """Leave out rows of a table, and the statements after its CREATE TABLE."""
 
         def put(case: Case, table: Table) -> Case:
             return replace(case, tables=_set(case.tables, number, table))
@@ -116,7 +116,7 @@ class _Shrinker:
         )
 
     def simpler_view(self, number: int) -> None:
-        """Simplifies the query of a view as far as can be, and its options."""
+        """Simplify the query of a view as far as possible, and its options."""
 
         def put(view: View) -> Case:
             return replace(self.case, views=_set(self.case.views, number, view))

@@ -1,4 +1,4 @@
-"""Simpler queries than a given one: parts left out that do not decide what is deterministic."""
+"""Simplify queries by leaving out parts that do not affect whether the result is deterministic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Cut = Callable[[exp.Expr], None]
 
 
 def simpler_queries(query: str) -> Iterator[str]:
-    """The query with one part left out, in every way there is; PostgreSQL may refuse some.
+    """Yield the query with one part left out, in all possible ways; PostgreSQL may refuse some.
 
     >>> for simpler in simpler_queries("SELECT a, b FROM t JOIN u ON a = c WHERE a > 1 AND b"):
     ...     print(simpler)
@@ -36,7 +36,7 @@ def simpler_queries(query: str) -> Iterator[str]:
 
 
 def _cuts(node: exp.Expr) -> Iterator[Cut]:
-    # Inside an order everything tells rows apart that would else be shown in any order.
+    # Every part of an order may be needed to distinguish rows and so to make the result unique.
     if node.find_ancestor(exp.Order, exp.Window, exp.AggFunc) is not None:
         return
     if isinstance(node, exp.Select):

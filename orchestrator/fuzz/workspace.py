@@ -1,4 +1,4 @@
-"""The database of a runner: its connections, and the oracle over its views."""
+"""The database of a runner: its connections, and the comparison of views with their definitions."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from orchestrator.fuzz.outcome import CaseError, NoAnswerError, failed
 from orchestrator.runtime.diagnosis.answers import check_view
 
 _PATIENCE = 30
-"""A statement that takes more seconds hangs, unless PostgreSQL itself is as slow."""
+"""The seconds after which a statement counts as hanging, unless PostgreSQL itself is as slow."""
 
 SLOW = "300ms"
-"""A query that takes longer by itself is left to PostgreSQL: views over it may take any time."""
+"""Views over a query that takes longer in plain PostgreSQL may take any time."""
 
 PREPARED = "idivm fuzz"
-"""The name of the second connection's transaction once it is prepared."""
+"""The name of the second connection's prepared transaction."""
 
 
 class Workspace:
     """An orchestrator, a writer, and a second connection for transactions that stay open."""
 
     def __init__(self, dsn: str) -> None:
-        """Takes a database in which nothing but idivm's catalog is kept, if that."""
+        """Connect to a database that contains nothing, or only idivm's catalog."""
         self.dsn = dsn
         self.lock_timeout = "0"
         self.prepared = False
@@ -48,13 +48,13 @@ class Workspace:
         self.objects = kept_objects(self.orc.connection)
 
     def connection(self, settings: Sequence[str] = ()) -> Connection[Any]:
-        """Another connection, with settings of its own."""
+        """Open another connection with its own settings."""
         opened: Connection[Any] = psycopg.connect(self.dsn, autocommit=True)
         self.settle(opened, settings)
         return opened
 
     def settle(self, connection: Connection[Any], settings: Sequence[str] = ()) -> None:
-        """Makes a connection quick, and patient within bounds."""
+        """Configure a connection for speed, with limits on the time of statements and locks."""
         for setting in (
             *settings,
             "SET synchronous_commit = off",
@@ -62,14 +62,14 @@ class Workspace:
             f"SET lock_timeout = '{self.lock_timeout}'",
         ):
             connection.execute(SQL(setting))
-        # Only a superuser may; for others a deadlock takes a second to be found.
+        # Only a superuser may set this; for others, PostgreSQL takes a second to find a deadlock.
         with suppress(InsufficientPrivilege):
             connection.execute("SET deadlock_timeout = '20ms'")
 
     @staticmethod
     @contextmanager
     def patient(connection: Connection[Any]) -> Iterator[None]:
-        """Cancels what takes too long: no statement_timeout holds for what a commit does."""
+        """Cancel a commit that takes too long, because statement_timeout does not apply to commits."""
         timer = threading.Timer(_PATIENCE, connection.cancel)
         timer.start()
         try:
@@ -78,27 +78,27 @@ class Workspace:
             timer.cancel()
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         for connection in (self.writer, self.second, self.orc.connection):
             connection.close()
 
     def new_writer(self, settings: Sequence[str]) -> None:
-        """Replaces the writer, with settings that differ from those of the views' creator."""
+        """Replace the writer by one whose settings differ from those of the views' creator."""
         self.writer.close()
         self.writer = self.connection(settings)
 
     def kill(self, connection: Connection[Any]) -> None:
-        """Ends a connection's backend, and waits until it has given up its locks."""
+        """Terminate a connection's backend, and wait until it has released its locks."""
         pid = connection.info.backend_pid
         self.terminate(pid)
         self.await_end(pid)
         connection.close()
 
     def terminate(self, pid: int) -> None:
-        """Has a backend end.
+        """Terminate a backend.
 
-        PostgreSQL asks whose it is without a lock, and may see the slot of one that has just ended
-        as nobody's.
+        PostgreSQL reads the backend's owner without a lock. If the backend has just ended,
+        PostgreSQL may see its slot as owned by nobody and refuse.
         """
         own = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND usename = current_user"
         while self.orc.connection.execute(own, [pid]).fetchone() != (0,):
@@ -107,43 +107,43 @@ class Workspace:
                 return
 
     def await_end(self, pid: int) -> None:
-        """Waits until there is no such backend any more."""
+        """Wait until the backend has ended."""
         gone = "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = %s"
         tick = threading.Event()
         while self.orc.connection.execute(gone, [pid]).fetchone() != (True,):
             tick.wait(0.001)
 
-    # The transaction that stays open -------------------------------------------------------------
+    # The open transaction ------------------------------------------------------------------------
 
     @property
     def late(self) -> bool:
-        """Whether the second connection has a transaction open."""
+        """Whether the second connection has an open or prepared transaction."""
         return self.prepared or self.second.info.transaction_status != TransactionStatus.IDLE
 
     def prepare_late(self) -> None:
-        """Prepares the second connection's transaction for commit, where the server allows it."""
+        """Prepare the second connection's transaction for commit, if the server allows it."""
         allowed = self.second.execute("SHOW max_prepared_transactions").fetchone()
         if allowed != ("0",):
             self.second.execute(SQL("PREPARE TRANSACTION {}").format(Literal(PREPARED)))
             self.prepared = True
 
     def end_late(self, end: str) -> None:
-        """Ends the second connection's transaction; raises what PostgreSQL has against it."""
+        """End the second connection's transaction; raise PostgreSQL's error if it fails."""
         suffix = SQL(" PREPARED {}").format(Literal(PREPARED)) if self.prepared else SQL("")
         verb = SQL("COMMIT" if end == "commit" else "ROLLBACK")
         self.prepared = False
         self.second.execute(SQL("{}{}").format(verb, suffix))
 
     def wait_for_locks(self, at_most: str) -> None:
-        """While the second connection holds locks, nobody is to wait for them long."""
+        """Limit how long others wait for locks while the second connection holds some."""
         self.lock_timeout = at_most
         for connection in (self.orc.connection, self.writer):
             connection.execute(SQL("SET lock_timeout = {}").format(Literal(at_most)))
 
-    # The oracle ----------------------------------------------------------------------------------
+    # Comparison ----------------------------------------------------------------------------------
 
     def compare(self, names: Sequence[str]) -> int:
-        """Compares views with their definitions in one snapshot; the number compared."""
+        """Compare views with their definitions in one snapshot; return the number of views."""
         connection = self.orc.connection
         connection.isolation_level = IsolationLevel.REPEATABLE_READ
         try:
@@ -157,7 +157,7 @@ class Workspace:
         return len(names)
 
     def compare_within(self, connection: Connection[Any], names: Iterable[str]) -> None:
-        """The same in the transaction that a connection has open."""
+        """Compare views with their definitions in the open transaction of a connection."""
         for name in names:
             number, _, settings = self._definition(name)
             connection.execute(
@@ -173,7 +173,7 @@ class Workspace:
                 raise CaseError("difference", "", "\n".join(lines))
 
     def need_answers(self, names: Iterable[str]) -> None:
-        """Raises `NoAnswerError` if the query of a view raises an error by itself, or takes long."""
+        """Raise `NoAnswerError` if the query of a view fails by itself or takes long."""
         with self.connection() as connection:
             connection.execute(SQL("SET statement_timeout = {}").format(Literal(SLOW)))
             for name in names:
@@ -196,16 +196,16 @@ class Workspace:
     # Cleaning ------------------------------------------------------------------------------------
 
     def leftovers(self) -> list[str]:
-        """What of idivm is there that was not there at first."""
+        """Return the objects of idivm that did not exist at the start."""
         return sorted(kept_objects(self.orc.connection) - self.objects)
 
     def clean(self, case: Case) -> None:
-        """Drops what a case has made; nothing of idivm may be left by now."""
+        """Drop the objects of a case; idivm must have removed its own objects before."""
         with self.orc.connection.transaction():
             self._drop_schemas(self.orc.connection, case.schemas)
 
     def start_afresh(self, case: Case) -> None:
-        """Drops what a case has made, idivm's catalog as well, and connects again."""
+        """Drop the objects of a case and idivm's catalog, and connect again."""
         self.close()
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             if self.prepared:

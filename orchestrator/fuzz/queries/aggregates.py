@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Function:
-    """An aggregate: result family (None: that of its argument), text, families of its argument.
+    """A function with its result family (None: the argument's family), text, and argument families.
 
-    `keyed` ones need a keyable argument. With `keyable` the result is one in turn, if its argument is.
-    `cast` comes behind FILTER or OVER.
+    A `keyed` function needs a keyable argument. The result of a `keyable` function is keyable if
+    its argument is. `cast` follows FILTER or OVER.
     """
 
     family: str | None
@@ -32,7 +32,7 @@ class Function:
     cast: LiteralString = ""
 
     def called(self, argument: Composable, tail: Composable) -> Composed:
-        """The call, with FILTER or OVER as its tail."""
+        """Return the call, with FILTER or OVER as its tail."""
         return SQL("{}{}{}").format(SQL(self.text).format(argument), tail, SQL(self.cast))
 
 
@@ -70,7 +70,7 @@ AGGREGATES = (
         keyed=True,
     ),
 )
-"""Aggregates of one argument; count(*) comes on top."""
+"""Aggregates of one argument; count(*) is added separately."""
 
 WINDOW_FUNCTIONS = (
     Function("int", "row_number()", ()),
@@ -93,10 +93,10 @@ WINDOW_FUNCTIONS = (
     Function(None, "nth_value({0}, 2)", COMPARABLE),
     Function(None, "max({0})", EXTREMES, keyed=True),
 )
-"""Functions that go before OVER."""
+"""Functions for use with OVER."""
 
 DIRECTIONS: tuple[LiteralString, ...] = ("", "", " DESC", " NULLS FIRST", " DESC NULLS LAST")
-"""Ways to order by a column."""
+"""Directions of ORDER BY."""
 
 PEERS = (
     Function("int", "rank()", ()),
@@ -111,7 +111,7 @@ PEERS = (
     Function(None, "min({0})", EXTREMES, keyed=True),
     Function(None, "max({0})", EXTREMES, keyed=True),
 )
-"""Functions that give rows that are equal in the order of a window the same result."""
+"""Functions with the same result for all rows that are equal in the order of a window."""
 
 PEER_FRAMES: tuple[LiteralString, ...] = (
     "",
@@ -121,7 +121,7 @@ PEER_FRAMES: tuple[LiteralString, ...] = (
     " GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW",
     " GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING",
 )
-"""Frames that hold all rows that are equal in the order, or none."""
+"""Frames that include all rows that are equal in the order, or none of them."""
 
 FRAMES: tuple[LiteralString, ...] = (
     "",
@@ -136,7 +136,7 @@ FRAMES: tuple[LiteralString, ...] = (
 
 
 def aggregate(rng: Random, make: Expressions, scope: Sequence[Expr]) -> Expr:
-    """A random aggregate over the columns in scope, now and then with a filter."""
+    """Return a random aggregate over the columns in scope, sometimes with a filter."""
     tail: Composable = SQL("")
     if rng.random() < 0.2:
         tail = SQL(" FILTER (WHERE {})").format(make.condition(scope, 0))
@@ -145,7 +145,7 @@ def aggregate(rng: Random, make: Expressions, scope: Sequence[Expr]) -> Expr:
 
 
 def window(rng: Random, make: Expressions, scope: Sequence[Expr], order: Composable) -> Expr:
-    """A random window function; `order` leaves only equal rows in doubt."""
+    """Return a random window function; `order` is total except for equal rows."""
     keys = [e.sql for e in scope if e.safe and e.family in COMPARABLE]
     partition: Composable = SQL("")
     if keys and rng.random() < 0.7:
@@ -156,7 +156,7 @@ def window(rng: Random, make: Expressions, scope: Sequence[Expr], order: Composa
 
 
 def window_of_peers(rng: Random, make: Expressions, scope: Sequence[Expr]) -> Expr:
-    """A window function over an order that leaves rows equal, or over whole partitions."""
+    """Return a window function over an order that leaves rows equal, or over whole partitions."""
     keys = [e for e in scope if e.safe and e.family in COMPARABLE]
     partition: Composable = SQL("")
     if keys and rng.random() < 0.6:
@@ -180,7 +180,7 @@ def _applied(
     functions: Sequence[Function],
     tail: Composable,
 ) -> Expr:
-    """One of the functions on an argument that it takes, preferably a column."""
+    """Return a random function, applied to a suitable argument, preferably a column."""
     function = rng.choice(functions)
     if not function.arguments:
         return Expr(function.called(SQL(""), tail), function.family or "int")

@@ -1,12 +1,12 @@
 """Random scalar expressions and conditions over the columns in scope.
 
-Every expression says what may be done with it without making the answer of a query depend on the
-order in which PostgreSQL happens to see the rows:
+The result of a query must not depend on the order in which PostgreSQL reads the rows. Therefore,
+each expression has two properties:
 
-- `keyable`: equal values are equal to the letter (not so 1.0 and 1.00), so that it may be grouped
-  by, made distinct, or be the argument of min();
-- `exact`: no floats were added for it. What is not exact is never an argument of anything but
-  another sum: a comparison could turn a tiny difference into a great one.
+- `keyable`: equal values have the same text (unlike 1.0 and 1.00). A query may group by the
+  expression, make it distinct, or pass it to min();
+- `exact`: no sum of floats is part of the expression. An inexact expression is only an argument of
+  another sum, because a comparison could turn a tiny difference into a large one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Expr:
-    """An expression: its SQL, its family of types, and what may be done with it."""
+    """An expression: its SQL, its family of types, and its properties."""
 
     sql: Composable
     family: str
@@ -35,13 +35,13 @@ class Expr:
 
     @property
     def safe(self) -> bool:
-        """Whether rows may be told apart by it."""
+        """Whether the expression can distinguish rows."""
         return self.keyable and self.exact
 
 
 @dataclass(frozen=True)
 class Template:
-    """A way to make an expression of `family` from arguments; "*" is any family, the same throughout.
+    """A template for an expression of `family`; "*" is any family, the same in all places.
 
     The text uses `{}`, or `{0}`, `{1}` to repeat an argument.
     """
@@ -197,7 +197,7 @@ TEMPLATES: tuple[Template, ...] = (
         ("({} ^@ {})", ("text", "text")),
     ),
 )
-"""All ways to make an expression. As a family "=" is any that can be compared."""
+"""All templates; the family "=" stands for any comparable family."""
 
 TIME_DEPENDENT: tuple[Template, ...] = (
     *_templates("date", ("current_date", ()), ("({})::date", ("timestamptz",))),
@@ -213,20 +213,20 @@ TIME_DEPENDENT: tuple[Template, ...] = (
     *_templates("bool", ("({} < now())", ("timestamptz",))),
     *_templates("jsonb", ("jsonb_build_object('k', {}, 't', {})", ("int", "date"))),
 )
-"""Expressions that depend on settings or on the day, which only some cases have."""
+"""Expressions that depend on settings or on the date; only some cases use them."""
 
 
 class Expressions:
     """Makes expressions over the columns in scope."""
 
     def __init__(self, rng: Random, enum: ColumnType) -> None:
-        """Draws from `rng`; `enum` is the enum type of the case."""
+        """Draw random numbers from `rng`; `enum` is the enum type of the case."""
         self.rng = rng
         self.enum = enum
         self.templates = (*TEMPLATES, *TIME_DEPENDENT) if rng.random() < 0.15 else TEMPLATES
 
     def value(self, family: str, scope: Sequence[Expr], depth: int = 1) -> Expr:
-        """An exact expression of a family: mostly a column, else a function, else a constant."""
+        """Return an exact expression of a family: mostly a column, else a function or a constant."""
         columns = [e for e in scope if e.family == family and e.exact]
         roll = self.rng.random()
         if columns and roll < (0.6 if depth > 0 else 0.85):
@@ -241,29 +241,29 @@ class Expressions:
         return self.constant(family)
 
     def condition(self, scope: Sequence[Expr], depth: int = 1) -> Composable:
-        """A condition."""
+        """Return a condition."""
         fitting = [t for t in self.templates if t.family == "bool" and _reads(t, scope)]
         result = self._filled(self.rng.choice(fitting), "bool", scope, depth).sql
         if self.rng.random() < 0.3:
-            # Else most conditions would hold for few rows or none.
+            # Without OR, most conditions would hold for few rows or none.
             other = self._filled(self.rng.choice(fitting), "bool", scope, 0).sql
             return SQL("({} OR {})").format(result, other)
         return result
 
     def constant(self, family: str) -> Expr:
-        """A constant of a family."""
+        """Return a constant of a family."""
         return Expr(constant(family, self.rng, self.enum), family)
 
     def _filled(self, template: Template, family: str, scope: Sequence[Expr], depth: int) -> Expr:
         wild = family
         if template.family not in ("*", "="):
-            # The arguments are free: something that is in scope is worth more than constants.
+            # The families of the arguments are free; prefer families in scope to constants.
             present = sorted({e.family for e in scope if e.exact and e.family in COMPARABLE})
             wild = self.rng.choice(present or ["int"])
         arguments: list[Expr] = []
         for wanted in template.arguments:
             made = self.value(wild if wanted in ("*", "=") else wanted, scope, depth)
-            # To compare a column with itself says little.
+            # Comparing a column with itself tests little.
             if wanted == "=" and arguments and (self.rng.random() < 0.4 or made in arguments):
                 made = self.constant(wild)
             arguments.append(made)
@@ -285,6 +285,6 @@ def _tests(template: Template) -> bool:
 
 
 def _reads(template: Template, scope: Sequence[Expr]) -> bool:
-    """Whether the template would be about something in scope, and not about constants alone."""
+    """Return whether the template reads something in scope, and not only constants."""
     present = {e.family for e in scope if e.exact} or set(template.arguments)
     return any(family in ("*", "=") or family in present for family in template.arguments)

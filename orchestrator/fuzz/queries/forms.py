@@ -68,7 +68,7 @@ FORMS: tuple[Form, ...] = (
     paths,
     values,
 )
-"""Every form of query; one that stands here twice comes twice as often."""
+"""All forms of queries; a form that is listed twice occurs twice as often."""
 
 COMMON: tuple[Form, ...] = (
     plain,
@@ -82,4 +82,4 @@ COMMON: tuple[Form, ...] = (
     without_partner,
     subquery_condition,
 )
-"""What most views are made of; some cases have nothing else, so that much of it meets in one view."""
+"""The most common forms. Some cases use only these, so that a view combines many of them."""

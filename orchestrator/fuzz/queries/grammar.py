@@ -1,4 +1,4 @@
-"""What all forms of queries share: the relations in reach, outputs, conditions, keys."""
+"""The common parts of all forms of queries: relations in reach, outputs, conditions, keys."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from orchestrator.fuzz.schemas.values import COMPARABLE, ColumnType
 
 @dataclass(frozen=True)
 class Query:
-    """A query and the columns that it gives."""
+    """A query and its output columns."""
 
     sql: Composable
     fields: tuple[Field, ...]
     parted: tuple[Source, ...] = ()
-    """What heavy and light parts may be kept of, each at a threshold of its own."""
+    """The sources that may be divided into heavy and light parts, each with its own threshold."""
 
 
 NOTHING = SQL("")
 
 
 class Grammar:
-    """Makes queries over the relations that it has been shown."""
+    """Makes queries over the given relations."""
 
     def __init__(
         self, rng: Random, names: Names, enum: ColumnType, schema: str, forms: Sequence[Form]
     ) -> None:
-        """Draws from `rng` alone; every case has its own mix of forms."""
+        """Draw random numbers only from `rng`; every case has its own mix of forms."""
         self.rng = rng
         self.names = names
         self.schema = schema
         self.rings: set[Ring] = set()
-        """The rings that queries sum over, which are to be made in the schema."""
+        """The rings that queries sum over; the schema must define them."""
         self.make = Expressions(rng, enum)
         self.sources = Sources(rng, names, self.make, self._nested)
         self.forms = tuple(form for form in forms if rng.random() < 0.5) or tuple(forms)
 
     def query(self, depth: int = 2) -> Query:
-        """A random query with subqueries up to this depth."""
+        """Return a random query with subqueries up to this depth."""
         return self.rng.choice(self.forms)(self, depth)
 
     def _nested(self, depth: int) -> Relation | None:
@@ -57,17 +57,17 @@ class Grammar:
         return Relation(SQL("({})").format(query.sql), query.fields)
 
     def chance(self, share: float) -> bool:
-        """True in this share of calls."""
+        """Return True in this share of calls."""
         return self.rng.random() < share
 
     def where(self, scope: Sequence[Expr], share: float = 0.45) -> Composed | SQL:
-        """A WHERE clause, or nothing."""
+        """Return a WHERE clause, or an empty text."""
         return (
             SQL(" WHERE {}").format(self.make.condition(scope)) if self.chance(share) else SQL("")
         )
 
     def outputs(self, scope: Sequence[Expr], safe: bool = False) -> list[Expr]:
-        """One to five columns of a result; only such as may be made distinct, if `safe`."""
+        """Return one to five output columns; with `safe`, all of them can be made distinct."""
         result: list[Expr] = []
         for _ in range(self.rng.choice((1, 2, 3, 3, 4, 5))):
             expr = self.rng.choice(scope)
@@ -81,7 +81,7 @@ class Grammar:
     def select(
         self, outputs: Sequence[Expr], rest: Composable, head: Composable = NOTHING
     ) -> Query:
-        """`SELECT head outputs rest`, with fresh names for the outputs."""
+        """Return `SELECT head outputs rest`, with new names for the outputs."""
         taken: set[str] = set()
         named = [(e, self.names.column(e.family, taken)) for e in outputs]
         columns = [SQL("{} AS {}").format(e.sql, Identifier(name)) for e, name in named]
@@ -89,24 +89,24 @@ class Grammar:
         return Query(SQL("SELECT {}{}{}").format(head, listed(columns), rest), fields)
 
     def keys(self, clause: From) -> list[Expr]:
-        """The columns that rows may be told apart by."""
+        """Return the columns that can distinguish rows."""
         return [e for e in clause.scope if e.safe and e.family in COMPARABLE]
 
     def some_keys(self, clause: From, count: int | None = None) -> list[Expr]:
-        """One or two expressions to group by."""
+        """Return one or two expressions to group by."""
         keys = self.keys(clause)
         if not keys:
             return [Expr(SQL("1 + 1"), "int")]
         chosen = self.rng.sample(keys, min(len(keys), count or self.rng.choice((1, 1, 2))))
         if self.chance(0.2):
             made = self.make.value(chosen[0].family, keys, 1)
-            # A constant number would mean an output by its place.
+            # A constant number would refer to an output by its position.
             if made.keyable and any(_within(key, made) for key in keys):
                 chosen[0] = made
         return chosen
 
     def meeting(self, outer: Sequence[Expr], inner: Sequence[Expr]) -> Composable:
-        """A condition that ties a subquery to the query around it."""
+        """Return a condition that correlates a subquery with the outer query."""
         pairs = comparable_pairs(inner, outer)
         if not pairs or self.chance(0.15):
             return self.make.condition(inner, 0)
@@ -120,7 +120,7 @@ Form: TypeAlias = Callable[[Grammar, int], Query]
 
 
 def comparable_pairs(left: Sequence[Expr], right: Sequence[Expr]) -> list[tuple[Expr, Expr]]:
-    """The pairs of columns that may be compared with each other."""
+    """Return the pairs of columns that can be compared with each other."""
     return [
         (a, b)
         for a in left

@@ -1,4 +1,4 @@
-"""Joins by equality with grouped sums of products: what view trees are for."""
+"""Equality joins with grouped sums of products, the queries that view trees maintain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MEETING = ("int", "text", "uuid", "enum", "date", "bool")
 
 
 def sums_of_products(g: Grammar, depth: int) -> Query:
-    """One to four relations that meet in equal columns, cyclically too; groups of sums."""
+    """Return grouped sums over one to four relations with equality joins, which may be cyclic."""
     clause = _joined(g)
     parts = [_where(g, source) for source in clause.sources if g.chance(0.15)]
     rest = SQL(" FROM {}").format(clause.sql)
@@ -42,10 +42,10 @@ def sums_of_products(g: Grammar, depth: int) -> Query:
 
 
 def triangles(g: Grammar, depth: int) -> Query:
-    """Three relations, each two of which meet in equal columns of their own; perhaps grouped by these."""
+    """Return a join of three relations, each pair by separate columns; it may be grouped by these."""
     taken: set[str] = set()
     first = g.sources.pick(taken)
-    # A table that meets itself is a graph.
+    # A self-join of a table is a graph.
     again = first.relation if g.chance(0.15) else None
     sources = (first, g.sources.pick(taken, 0, again), g.sources.pick(taken, 0, again))
     free = [[e for e in source.scope if e.family in _MEETING] for source in sources]
@@ -55,7 +55,7 @@ def triangles(g: Grammar, depth: int) -> Query:
         if not pairs:
             return sums_of_products(g, depth)
         a, b = g.rng.choice(pairs)
-        # Else all three might meet in the same column.
+        # Otherwise all three relations might join on the same column.
         free[item].remove(a)
         free[other].remove(b)
         met.append(g.rng.choice((a, b)))
@@ -74,13 +74,13 @@ def triangles(g: Grammar, depth: int) -> Query:
 
 
 def paths(g: Grammar, depth: int) -> Query:
-    """Three to five relations in a row, each meeting the next in a column; sums over all."""
+    """Return sums over three to five relations in a row, each joined with the next by a column."""
     taken: set[str] = set()
     first = g.sources.pick(taken)
     sources, conditions = [first], list[Composable]()
     free = [e for e in first.scope if e.family in _MEETING]
     for _ in range(g.rng.choice((2, 3, 3, 3, 4))):
-        # A table that meets itself is a graph.
+        # A self-join of a table is a graph.
         again = first.relation if g.chance(0.3) else None
         other = g.sources.pick(taken, 0, again)
         onwards = [e for e in other.scope if e.family in _MEETING]
@@ -89,7 +89,7 @@ def paths(g: Grammar, depth: int) -> Query:
             return sums_of_products(g, depth)
         a, b = g.rng.choice(pairs)
         conditions.append(SQL("{} = {}").format(a.sql, b.sql))
-        # Else the next one might meet both in the same column.
+        # Otherwise the next relation might use the same column as the previous one.
         free = [e for e in onwards if e is not b]
         sources.append(other)
     conditions += [_where(g, source) for source in sources if g.chance(0.1)]
@@ -101,7 +101,7 @@ def paths(g: Grammar, depth: int) -> Query:
 
 
 def stars(g: Grammar, depth: int) -> Query:
-    """Two to four relations that meet in one column, some in another too; groups by what others show."""
+    """Return groups over two to four relations that share a column, and sometimes another column."""
     taken: set[str] = set()
     first = g.sources.pick(taken)
     centres = [each for each in first.scope if each.family in _MEETING]
@@ -158,7 +158,7 @@ def _where(g: Grammar, source: Source) -> Composable:
 
 
 def _total(g: Grammar, sources: Sequence[Source]) -> Expr:
-    """A count, or a sum or mean of a product of columns of some of the relations."""
+    """Return a count, or a sum or mean of a product of columns of some relations."""
     if g.chance(0.2):
         return Expr(SQL("count(*)"), "int")
     if g.chance(0.15):
@@ -191,14 +191,14 @@ _FEATURES: dict[str, LiteralString] = {
     "bool": "{}",
     "uuid": "{}",
 }
-"""What columns are to a covariance of numbers and categories, which is exact."""
+"""Arguments of an exact covariance of numbers and categories, by the family of the column."""
 
 _NUMBERS: dict[str, LiteralString] = {"int": "({} % 100)", "num": "{}"}
-"""Numbers whose products and sums are exact as floats too."""
+"""Numbers whose products and sums are exact as floats."""
 
 
 def _covariance(g: Grammar, sources: Sequence[Source]) -> Expr:
-    """A covariance of some columns, of numbers alone or of categories too."""
+    """Return a covariance of some columns, of numbers only or also of categories."""
     mixed = g.chance(0.6)
     known = _FEATURES if mixed else _NUMBERS
     columns = [e for source in sources for e in source.scope if e.exact and e.family in known]
@@ -207,7 +207,7 @@ def _covariance(g: Grammar, sources: Sequence[Source]) -> Expr:
     chosen = g.rng.choices(columns, k=g.rng.choice((1, 2, 3, 4)))
     arguments: list[Composable] = [SQL(known[e.family]).format(e.sql) for e in chosen]
     if mixed:
-        # By its type alone a number would make it a covariance of numbers.
+        # The type of a number alone would select the covariance of numbers.
         arguments.append(SQL("idivm.feature(true)"))
     call = SQL("idivm.covar({}){}").format(listed(arguments), _filter(g, sources))
     if mixed:
@@ -217,7 +217,7 @@ def _covariance(g: Grammar, sources: Sequence[Source]) -> Expr:
 
 
 def _of_ring(g: Grammar, sources: Sequence[Source]) -> Expr:
-    """A sum over a ring that the case registers."""
+    """Return a sum over a ring that the case registers."""
     ring = g.rng.choice(RINGS)
     columns = [e for source in sources for e in source.scope if e.family in ring.families]
     if not columns:

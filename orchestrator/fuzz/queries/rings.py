@@ -1,4 +1,4 @@
-"""Rings of users' own, whose sums over joins view trees keep: exact ones, with equal elements that look equal."""
+"""User-defined rings whose sums view trees maintain; they are exact, and equal elements look equal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ring:
-    """A ring by the bodies of its functions, of a and b, or of x and place; `{0}` is their schema."""
+    """A ring by the bodies of its functions of a and b, or x and place; `{0}` is the schema."""
 
     name: str
     element: LiteralString
@@ -26,11 +26,11 @@ class Ring:
     one: LiteralString
     lift: LiteralString
     type: LiteralString | None = None
-    """What makes the elements' type."""
+    """The statement that creates the type of the elements."""
     placed: bool = False
-    """Whether the place of an argument counts."""
+    """Whether the position of an argument matters."""
     families: tuple[str, ...] = ("int",)
-    """What it takes, cast to its argument's type."""
+    """The families of its arguments, which are cast to the type of the argument."""
     shown: LiteralString = "to_jsonb({})"
 
 
@@ -60,7 +60,7 @@ RINGS = (
         "ARRAY[x, place]::numeric[]",
         placed=True,
     ),
-    # Its sums are zero where there are rows still, and so are its products.
+    # Its sums and products can be zero although rows exist.
     Ring(
         "residues",
         "bigint",
@@ -78,14 +78,14 @@ RINGS = (
 
 
 def call(ring: Ring, schema: str, arguments: Iterable[Composable], tail: Composable) -> Composed:
-    """The aggregate over some columns, with FILTER as its tail."""
+    """Return the aggregate over some columns, with FILTER as its tail."""
     given = SQL(", ").join(SQL("({})::{}").format(item, SQL(ring.argument)) for item in arguments)
     result = SQL("{}({}){}").format(Identifier(schema, ring.name), given, tail)
     return SQL(ring.shown).format(result)
 
 
 def statements(ring: Ring, schema: str) -> Iterator[str]:
-    """What makes a ring in a schema."""
+    """Yield the statements that create a ring in a schema."""
     where = Identifier(schema)
 
     def text(part: LiteralString) -> Composed:
@@ -96,7 +96,7 @@ def statements(ring: Ring, schema: str) -> Iterator[str]:
     lifted: dict[LiteralString, Composable] = {"x": argument}
     if ring.placed:
         lifted["place"] = SQL("integer")
-    # In the order of register_ring's parameters.
+    # The parts have the order of register_ring's parameters.
     parts: dict[str, tuple[dict[LiteralString, Composable], LiteralString]] = {
         "plus": (both, ring.plus),
         "times": (both, ring.times),

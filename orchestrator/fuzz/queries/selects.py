@@ -1,7 +1,7 @@
-"""Forms of SELECT without subqueries of their own.
+"""Forms of SELECT without their own subqueries.
 
-No query here leaves PostgreSQL a choice: LIMIT, DISTINCT ON and window functions have an order that
-is total up to equal rows, and only keyable expressions are grouped by or made distinct.
+The result of each query is unique. LIMIT, DISTINCT ON and window functions have an order that is
+total except for equal rows. Only keyable expressions are grouped by or made distinct.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def plain(g: Grammar, depth: int) -> Query:
-    """Selection, projection and joins."""
+    """Return a query with selection, projection and joins."""
     clause = g.sources.joined(depth)
     rest = SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope))
     if len(clause.sources) == 1 and g.chance(0.15):
@@ -34,7 +34,7 @@ def plain(g: Grammar, depth: int) -> Query:
         exact = all(field.exact for field in first.relation.fields)
         outputs.append(Expr(first.alias, "row", keyable=False, exact=exact))
     if g.chance(0.1):
-        # Values and names of a row, which is NULL where an outer join has made it.
+        # The values and names of a row, which is NULL if an outer join produced it.
         source = g.rng.choice(clause.sources)
         exact = all(field.exact for field in source.relation.fields)
         value = SQL("to_jsonb({})").format(source.alias)
@@ -43,14 +43,14 @@ def plain(g: Grammar, depth: int) -> Query:
 
 
 def distinct(g: Grammar, depth: int) -> Query:
-    """SELECT DISTINCT."""
+    """Return a query with SELECT DISTINCT."""
     clause = g.sources.joined(depth)
     rest = SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope))
     return g.select(g.outputs(clause.scope, safe=True), rest, SQL("DISTINCT "))
 
 
 def distinct_on(g: Grammar, depth: int) -> Query:
-    """DISTINCT ON with a total order."""
+    """Return a query with DISTINCT ON and a total order."""
     clause = g.sources.joined(depth)
     keys = g.keys(clause)
     if clause.order is None or not keys:
@@ -64,7 +64,7 @@ def distinct_on(g: Grammar, depth: int) -> Query:
 
 
 def grouped(g: Grammar, depth: int) -> Query:
-    """GROUP BY, sometimes with HAVING, sometimes without showing what it groups by."""
+    """Return a query with GROUP BY, sometimes with HAVING, and sometimes without showing the keys."""
     clause = g.sources.joined(depth)
     scope = clause.scope
     keys = g.some_keys(clause)
@@ -77,7 +77,7 @@ def grouped(g: Grammar, depth: int) -> Query:
 
 
 def grouped_by_key(g: Grammar, depth: int) -> Query:
-    """GROUP BY of a primary key, showing columns that depend on it."""
+    """Return a query with GROUP BY of a primary key, which shows columns that depend on the key."""
     clause = g.sources.joined(0)
     first = clause.sources[0]
     if not first.relation.primary:
@@ -89,7 +89,7 @@ def grouped_by_key(g: Grammar, depth: int) -> Query:
 
 
 def expanded(g: Grammar, depth: int) -> Query:
-    """Set-returning functions in SELECT, sometimes in GROUP BY too."""
+    """Return a query with set-returning functions in SELECT, and sometimes in GROUP BY."""
     clause = g.sources.joined(depth)
     scope = clause.scope
     sets = [_series(g, scope), _elements(g, scope), _keys(g, scope)]
@@ -124,7 +124,7 @@ def _keys(g: Grammar, scope: Sequence[Expr]) -> Expr:
 
 
 def grouping_sets(g: Grammar, depth: int) -> Query:
-    """GROUPING SETS, ROLLUP and CUBE."""
+    """Return a query with GROUPING SETS, ROLLUP or CUBE."""
     clause = g.sources.joined(depth)
     keys = g.some_keys(clause, 2)
     by = listed([key.sql for key in keys])
@@ -144,7 +144,7 @@ def grouping_sets(g: Grammar, depth: int) -> Query:
 
 
 def scalar_aggregate(g: Grammar, depth: int) -> Query:
-    """Aggregates over everything: one row, even of nothing."""
+    """Return a query with aggregates over all rows; it has one row even for an empty input."""
     clause = g.sources.joined(depth)
     shown = [aggregate(g.rng, g.make, clause.scope) for _ in range(g.rng.choice((1, 2, 3)))]
     rest = SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.4))
@@ -164,7 +164,7 @@ _SET_OPERATORS: tuple[LiteralString, ...] = (
 
 
 def set_operation(g: Grammar, depth: int) -> Query:
-    """UNION, INTERSECT, EXCEPT, with or without ALL."""
+    """Return a query with UNION, INTERSECT or EXCEPT, with or without ALL."""
     operator = g.rng.choice(_SET_OPERATORS)
     left = _branch(g, depth, None)
     parts: list[Composable] = [SQL("({})").format(left.sql)]
@@ -180,7 +180,7 @@ def set_operation(g: Grammar, depth: int) -> Query:
 
 
 def with_ties(g: Grammar, depth: int) -> Query:
-    """FETCH FIRST ... WITH TIES."""
+    """Return a query with FETCH FIRST ... WITH TIES."""
     clause = g.sources.joined(depth)
     keys = g.keys(clause)
     if not keys:
@@ -196,7 +196,7 @@ def with_ties(g: Grammar, depth: int) -> Query:
 
 
 def limited(g: Grammar, depth: int) -> Query:
-    """ORDER BY and LIMIT with a total order."""
+    """Return a query with ORDER BY and LIMIT, with a total order."""
     clause = g.sources.joined(depth)
     if clause.order is None:
         return plain(g, depth)
@@ -213,7 +213,7 @@ def limited(g: Grammar, depth: int) -> Query:
 
 
 def windowed(g: Grammar, depth: int) -> Query:
-    """Window functions."""
+    """Return a query with window functions."""
     clause = g.sources.joined(depth)
     if clause.order is None:
         return plain(g, depth)
@@ -225,7 +225,7 @@ def windowed(g: Grammar, depth: int) -> Query:
 
 
 def windowed_peers(g: Grammar, depth: int) -> Query:
-    """Window functions over orders that leave rows equal."""
+    """Return a query with window functions over orders that leave rows equal."""
     clause = g.sources.joined(depth)
     shown = g.outputs(clause.scope)[:3]
     shown += [window_of_peers(g.rng, g.make, clause.scope) for _ in range(g.rng.choice((1, 1, 2)))]
@@ -233,7 +233,7 @@ def windowed_peers(g: Grammar, depth: int) -> Query:
 
 
 def first_of_each(g: Grammar, depth: int) -> Query:
-    """The first rows of each group, by a number or a rank that an outer query selects by."""
+    """Return the first rows of each group, by a row number or rank in an inner query."""
     clause = g.sources.joined(depth)
     keys = g.keys(clause)
     if clause.order is None or not keys:
@@ -263,7 +263,7 @@ def first_of_each(g: Grammar, depth: int) -> Query:
 
 
 def without_partner(g: Grammar, depth: int) -> Query:
-    """LEFT JOIN ... WHERE the right side is NULL."""
+    """Return a query with LEFT JOIN ... WHERE the right side is NULL."""
     taken: set[str] = set()
     left, right = g.sources.pick(taken, depth), g.sources.pick(taken)
     pairs = comparable_pairs(left.scope, right.scope)
@@ -278,7 +278,7 @@ def without_partner(g: Grammar, depth: int) -> Query:
 
 
 def window_over_groups(g: Grammar, depth: int) -> Query:
-    """A window function over the groups of a GROUP BY."""
+    """Return a query with a window function over the groups of a GROUP BY."""
     clause = g.sources.joined(depth)
     keys = g.some_keys(clause)
     by = listed([key.sql for key in keys])

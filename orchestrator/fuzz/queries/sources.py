@@ -16,7 +16,7 @@ from orchestrator.fuzz.schemas.values import COMPARABLE
 
 @dataclass(frozen=True)
 class Field:
-    """A column of a relation or of a query's result; see `Expr` for what it allows."""
+    """A column of a relation or of a query's result; `Expr` explains its properties."""
 
     name: str
     family: str
@@ -26,7 +26,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Relation:
-    """Something to select from; `key` tells its rows apart, `primary` if declared so."""
+    """A relation in FROM; `key` distinguishes its rows, and `primary` marks a primary key."""
 
     sql: Composable
     fields: tuple[Field, ...]
@@ -51,26 +51,26 @@ class Source:
 
     @property
     def order(self) -> list[Composable] | None:
-        """Expressions that order its rows, equal ones apart; None if no order is reproducible."""
+        """Expressions that order all rows except equal ones; None if no order is reproducible."""
         if self.relation.key:
             return [SQL("{}.{}").format(self.alias, Identifier(name)) for name in self.relation.key]
         if not all(field.exact for field in self.relation.fields):
             return None
-        # The text tells 1.0 from 1.00, and json has no order of its own.
+        # The text distinguishes 1.0 from 1.00, and json has no order.
         return [SQL('{}::text COLLATE "C"').format(e.sql) for e in self.scope]
 
 
 @dataclass(frozen=True)
 class From:
-    """A FROM clause and what it brings into scope."""
+    """A FROM clause and its sources."""
 
     sql: Composable
     sources: tuple[Source, ...]
     crossed: bool = False
-    """Whether rows meet without any condition in it: once is enough, as a table may have hundreds."""
+    """Whether the clause has a join without a condition; one is enough, as tables may be large."""
 
     def joined(self, sql: Composable, right: Source, crossed: bool = False) -> From:
-        """The clause with another relation."""
+        """Return the clause with another relation."""
         return From(sql, (*self.sources, right), self.crossed or crossed)
 
     @property
@@ -80,7 +80,7 @@ class From:
 
     @property
     def order(self) -> Composed | None:
-        """A total order of its rows, up to equal ones; None if there is none to rely on."""
+        """A total order of its rows except equal ones; None if no order is reproducible."""
         parts: list[Composable] = []
         for source in self.sources:
             if source.order is None:
@@ -90,7 +90,7 @@ class From:
 
 
 class Sources:
-    """Makes FROM clauses out of the relations that a query may read."""
+    """Makes FROM clauses from the relations that a query may read."""
 
     def __init__(
         self,
@@ -99,29 +99,29 @@ class Sources:
         make: Expressions,
         nested: Callable[[int], Relation | None],
     ) -> None:
-        """`nested(depth)` gives a subquery as a relation, when the depth allows one."""
+        """Take `nested(depth)`, which returns a subquery as a relation if the depth allows it."""
         self.rng = rng
         self.names = names
         self.make = make
         self.nested = nested
         self.relations: list[Relation] = []
         self.common = False
-        """Whether to leave out what few views hold."""
+        """Whether to leave out joins that few views have."""
 
     def pick(self, taken: set[str], depth: int = 0, like: Relation | None = None) -> Source:
-        """A relation, or a subquery, under a fresh alias."""
+        """Return a relation or a subquery under a new alias."""
         relation = like or self.rng.choice(self.relations)
         if like is None and self.rng.random() < 0.12:
             relation = self.nested(depth) or relation
         return Source(Identifier(self.names.relation(taken)), relation)
 
     def single(self, depth: int = 0) -> From:
-        """A FROM clause of one relation."""
+        """Return a FROM clause of one relation."""
         source = self.pick(set(), depth)
         return From(_aliased(source), (source,))
 
     def joined(self, depth: int = 0, taken: set[str] | None = None) -> From:
-        """A FROM clause of one to three relations."""
+        """Return a FROM clause of one to three relations."""
         taken = set() if taken is None else taken
         first = self.pick(taken, depth)
         clause = From(_aliased(first), (first,))
@@ -160,7 +160,7 @@ class Sources:
         if kind != " FULL JOIN" and roll > 0.94:
             a, b = chosen[0]
             conditions[0] = SQL(self.rng.choice(("{} < {}", "{} >= {}"))).format(a.sql, b.sql)
-        # A full join takes nothing but equalities.
+        # PostgreSQL supports a full join only with equalities.
         if kind != " FULL JOIN" and self.rng.random() < 0.2:
             conditions.append(SQL("{}").format(self.make.condition([*left.scope, *right.scope], 0)))
         return left.joined(
@@ -171,7 +171,7 @@ class Sources:
         )
 
     def _pairs(self, left: From, right: Source) -> list[tuple[Expr, Expr]]:
-        """Columns that may meet, those that are few or keys of something first in number."""
+        """Return the pairs of comparable columns, preferably of families whose values often meet."""
         found = [
             (a, b)
             for a in left.scope
@@ -182,7 +182,7 @@ class Sources:
         return keen or found
 
     def _shared(self, left: From, right: Source) -> list[str]:
-        """Columns of the same name and family on both sides, if no others have the same name."""
+        """Return columns with equal names and families on both sides, if all equal names fit."""
         theirs = {field.name: field for field in right.relation.fields}
         mine = [field for source in left.sources for field in source.relation.fields]
         common = [field for field in mine if field.name in theirs]
@@ -197,7 +197,7 @@ class Sources:
         return names if fitting and len(set(names)) == len(names) else []
 
     def _lateral(self, left: From, taken: set[str]) -> From:
-        """With something behind LATERAL that reads the relations before it."""
+        """Return the clause with a lateral item that reads the relations before it."""
         alias = Identifier(self.names.relation(taken))
         arrays = [e for e in left.scope if e.family in ("int[]", "text[]")]
         roll = self.rng.random()

@@ -1,4 +1,4 @@
-"""Forms of SELECT that hold subqueries: conditions, outputs, LATERAL, WITH, VALUES."""
+"""Forms of SELECT with subqueries: in conditions, outputs, LATERAL, WITH and VALUES."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def subquery_condition(g: Grammar, depth: int) -> Query:
-    """EXISTS, IN, ANY, ALL and comparisons with a scalar subquery, correlated or not."""
+    """Return a query with EXISTS, IN, ANY, ALL or a scalar subquery in WHERE, correlated or not."""
     taken: set[str] = set()
     clause = g.sources.joined(depth, taken)
     condition = _tested(g, clause, taken)
@@ -35,7 +35,7 @@ def subquery_condition(g: Grammar, depth: int) -> Query:
 
 
 def scalar_subquery(g: Grammar, depth: int) -> Query:
-    """A subquery among the outputs."""
+    """Return a query with a subquery among its outputs."""
     taken: set[str] = set()
     clause = g.sources.joined(depth, taken)
     inner = g.sources.pick(taken)
@@ -56,9 +56,9 @@ def scalar_subquery(g: Grammar, depth: int) -> Query:
 
 
 def lateral(g: Grammar, depth: int) -> Query:
-    """A LATERAL subquery: the first rows, all rows or an aggregate, for each row.
+    """Return a query with a LATERAL subquery: first rows, all rows or an aggregate for each row.
 
-    It may show values of the row that it is for, and aggregate them.
+    The subquery may show and aggregate values of the outer row.
     """
     taken: set[str] = set()
     clause = g.sources.joined(depth, taken)
@@ -97,7 +97,7 @@ def lateral(g: Grammar, depth: int) -> Query:
 
 
 def _aggregated(g: Grammar, rows: Query) -> Query:
-    """An aggregate over the rows of a query, perhaps in groups."""
+    """Return an aggregate over the rows of a query, sometimes in groups."""
     alias = Identifier(g.names.relation(set()))
     scope = Source(alias, Relation(alias, rows.fields)).scope
     keys = [field for field in scope if field.keyable and field.exact][:1]
@@ -110,14 +110,14 @@ def _aggregated(g: Grammar, rows: Query) -> Query:
 
 
 def cte(g: Grammar, depth: int) -> Query:
-    """WITH, its query read once or twice."""
+    """Return a query with WITH, whose CTE is read once or twice."""
     if depth <= 0:
         return plain(g, depth)
     inner = g.query(depth - 1)
     name = Identifier(g.names.relation(set()))
     kept = SQL(g.rng.choice(("", "MATERIALIZED ", "NOT MATERIALIZED ")))
     relations = g.sources.relations
-    # The outer query may read what the WITH defines, most of the time twice.
+    # The outer query may read the CTE; listing it twice makes that likely.
     itself = Relation(name, inner.fields)
     g.sources.relations = [itself, itself, *relations]
     try:
@@ -128,7 +128,7 @@ def cte(g: Grammar, depth: int) -> Query:
 
 
 def recursive(g: Grammar, depth: int) -> Query:
-    """WITH RECURSIVE that walks along pairs of a relation, perhaps along two at a time."""
+    """Return WITH RECURSIVE that walks along pairs of a relation, sometimes two pairs at a time."""
     step = g.sources.pick({"walk", "next"})
     places = range(len(step.scope))
     pairs = [
@@ -161,7 +161,7 @@ def recursive(g: Grammar, depth: int) -> Query:
     first = SQL("SELECT {} FROM {}").format(start, relation)
     field = Field("at", "text" if pairs else "int")
     if g.chance(0.5):
-        # Rows that come back would be walked from for ever.
+        # Without a limit, rows that come back would make the recursion endless.
         return Query(
             SQL(
                 'WITH RECURSIVE "walk"("at", "far") AS (SELECT *, 0 FROM ({}) AS "first" UNION ALL '
@@ -179,7 +179,7 @@ def recursive(g: Grammar, depth: int) -> Query:
 
 
 def cte_twice(g: Grammar, depth: int) -> Query:
-    """WITH, its query read twice: joined with itself, with its own aggregate, or both in a UNION."""
+    """Return WITH whose CTE is read twice: in a self-join, in a subquery, or in a set operation."""
     inner = g.query(depth - 1) if depth > 0 else plain(g, 0)
     name, item, two = (Identifier(text) for text in ("shared", "first", "second"))
     itself = Relation(name, inner.fields)
@@ -218,7 +218,7 @@ def cte_twice(g: Grammar, depth: int) -> Query:
 
 
 def values(g: Grammar, depth: int) -> Query:
-    """A VALUES list, by itself or joined with something."""
+    """Return a VALUES list, alone or joined with relations."""
     rows = listed(
         [
             SQL("({}, {})").format(g.make.constant("int").sql, g.make.constant("text").sql)
@@ -248,7 +248,7 @@ _TESTS: tuple[LiteralString, ...] = (
 
 
 def _tested(g: Grammar, clause: From, taken: set[str], depth: int = 1) -> Composed:
-    """A condition on a subquery, which may hold another one."""
+    """Return a condition on a subquery, which may contain another one."""
     first = g.sources.pick(taken)
     inner = From(SQL("{} AS {}").format(first.relation.sql, first.alias), (first,))
     if g.chance(0.2):

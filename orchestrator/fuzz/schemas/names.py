@@ -1,4 +1,4 @@
-"""Names for everything in a case, most of them plain and some as nasty as PostgreSQL allows."""
+"""Names for everything in a case: mostly plain ones, and some as difficult as PostgreSQL allows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "float": ("x", "y"),
 }
 
-# Names that generated SQL may use for itself.
+# Names that generated SQL may also use.
 _COLLIDING = (
     "old",
     "new",
@@ -92,10 +92,10 @@ _COLLIDING = (
 
 
 class Names:
-    """Hands out names that differ within a scope; `nasty` is the share of difficult ones."""
+    """Provides names that are unique within a scope; `nasty` is the share of difficult names."""
 
     def __init__(self, rng: Random, nasty: float) -> None:
-        """Draws from `rng` alone."""
+        """Draw random numbers only from `rng`."""
         self.rng = rng
         self.nasty = nasty
 
@@ -110,11 +110,11 @@ class Names:
         return next(n for i in numbers if (n := fitted_name(base, str(i))) not in taken)
 
     def relation(self, taken: set[str]) -> str:
-        """A name for a table, view, type, schema or alias."""
+        """Return a name for a table, view, type, schema or alias."""
         return self._unused(_NASTY if self.rng.random() < self.nasty else _PLAIN, taken)
 
     def column(self, family: str, taken: set[str]) -> str:
-        """A name for a column; plain names of one kind go with one family, so that they meet."""
+        """Return a name for a column; each plain name has one family, so that columns can join."""
         if self.rng.random() < self.nasty:
             return self._unused(self.rng.choice((_NASTY, _COLLIDING)), taken)
         return self._unused(_COLUMNS.get(family, (f"{family.strip('[]')}_val",)), taken)

@@ -1,4 +1,4 @@
-"""What the generator knows of a schema, and small parts of SQL made from it."""
+"""The generator's model of a schema, and functions for small parts of SQL."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 Row = dict[str, str | None]
 
 ENFORCED = ("primary", "unique", "index")
-"""Kinds of keys that hold after each row: constraints, or a unique index without NULL alone."""
+"""Kinds of keys that PostgreSQL enforces at once: constraints, or a unique index without NULL."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table; `computed` is the expression of a generated one."""
+    """A column of a table; `computed` is the expression of a generated column."""
 
     name: str
     type: ColumnType
@@ -49,11 +49,11 @@ class Reference:
 
 @dataclass(frozen=True)
 class Model:
-    """What the generator knows of a table.
+    """The generator's model of a table.
 
-    `path` is its schema and its name. `key` holds the columns of its primary key or of a unique
-    key without NULL, `key_kind` says which. `parts` are partitions, within `bounds`, or children that can be written
-    directly.
+    `path` is its schema and its name. `key` has the columns of its primary key, or of a unique key
+    without NULL; `key_kind` says which. `parts` are partitions within `bounds`, or inheritance
+    children, and can be written directly.
     """
 
     path: tuple[str, str]
@@ -74,28 +74,28 @@ class Model:
 
     @property
     def key_name(self) -> Identifier:
-        """The name of the constraint or the index that is its key."""
+        """The name of the constraint or index that enforces the key."""
         return Identifier(fitted_name(self.path[1], " key"))
 
     @property
     def key_index(self) -> Identifier:
-        """The name of the index that is its key, or behind it."""
+        """The qualified name of the index of the key."""
         return Identifier(self.path[0], fitted_name(self.path[1], " key"))
 
     @property
     def written(self) -> tuple[Column, ...]:
-        """The columns that an INSERT may give."""
+        """The columns that an INSERT can set."""
         return tuple(c for c in self.columns if c.computed is None and c.identity != "ALWAYS")
 
     @property
     def unique(self) -> tuple[str, ...]:
-        """The columns that tell its rows apart: a child may repeat the keys of its parent."""
+        """The columns that distinguish its rows; none if a child may repeat the keys of its parent."""
         return () if self.inherited else tuple(column.name for column in self.key)
 
 
 @dataclass(frozen=True)
 class Schema:
-    """Schemas, types and tables of a case."""
+    """The schemas, types and tables of a case."""
 
     schemas: tuple[str, ...]
     types: tuple[str, ...]
@@ -105,17 +105,17 @@ class Schema:
 
 
 def listed(parts: Sequence[Composable]) -> Composed:
-    """Parts with commas between them."""
+    """Return the parts separated by commas."""
     return SQL(", ").join(parts)
 
 
 def literal(value: str | None) -> Composable:
-    """A value as a constant that takes the type of its column."""
+    """Return a value as a constant without a type, which takes the type of its column."""
     return SQL("NULL") if value is None else Literal(value)
 
 
 def insert_head(name: Identifier, columns: Sequence[Column], overriding: bool = False) -> Composed:
-    """`INSERT INTO name (columns)`, up to the VALUES."""
+    """Return `INSERT INTO name (columns)`, without the VALUES."""
     return SQL("INSERT INTO {} ({}){}").format(
         name,
         listed([column.sql for column in columns]),
@@ -124,12 +124,12 @@ def insert_head(name: Identifier, columns: Sequence[Column], overriding: bool = 
 
 
 def row_values(columns: Sequence[Column], row: Row) -> Composed:
-    """A row of a VALUES list."""
+    """Return a row of a VALUES list."""
     return SQL("({})").format(listed([literal(row[column.name]) for column in columns]))
 
 
 def any_value(rng: Random, column: Column, fresh: float = 0.0) -> str | None:
-    """A value for a column out of its pool; for a key, with chance `fresh`, one that is new."""
+    """Return a value of a column's pool, NULL if allowed, or a new value with chance `fresh`."""
     if column.nullable and rng.random() < 0.2:
         return None
     if rng.random() < fresh:

@@ -1,4 +1,4 @@
-"""Column types with small pools of values, so that joins meet and groups have members."""
+"""Column types with small pools of values, so that joins find matches and groups have several rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnType:
-    """A type of columns; those of one family may be compared and mixed.
+    """A column type; types of one family can be compared and mixed.
 
-    `keyable`: equal values of the pool are equal to the letter, or the oracle can tell whether the
-    one is right that a DISTINCT, a GROUP BY or a MIN shows.
+    `keyable` means that equal values of the pool have the same text, or that the comparison can
+    tell whether the value that a DISTINCT, a GROUP BY or a MIN shows is right.
     """
 
     sql: Composable
@@ -66,7 +66,7 @@ ENUM_LABELS = ("sad", "so so", "it's", "Glad")
 
 
 def enum_type(name: Identifier) -> tuple[Composed, ColumnType]:
-    """An enum of this name: how to create it, and the type."""
+    """Return the statement that creates an enum with this name, and its type."""
     labels = SQL(", ").join(Literal(label) for label in ENUM_LABELS)
     return (
         SQL("CREATE TYPE {} AS ENUM ({})").format(name, labels),
@@ -75,7 +75,7 @@ def enum_type(name: Identifier) -> tuple[Composed, ColumnType]:
 
 
 def domain_type(name: Identifier, rng: Random) -> tuple[Composed, ColumnType]:
-    """A domain of this name: how to create it, and the type."""
+    """Return the statement that creates a domain with this name, and its type."""
     if rng.random() < 0.5:
         return (
             SQL("CREATE DOMAIN {} AS integer CHECK (VALUE > -1000)").format(name),
@@ -113,7 +113,7 @@ EXTREMES = tuple(f for f in COMPARABLE if f not in ("bool", "uuid", "jsonb", "by
 
 
 def constant(family: str, rng: Random, enum: ColumnType) -> Composed | SQL:
-    """A constant of a family, of the very type that its keyable columns have."""
+    """Return a constant of a family, with the same type as its keyable columns."""
     if family == "row":
         return SQL("NULL")
     if family == "int":
@@ -125,7 +125,7 @@ def constant(family: str, rng: Random, enum: ColumnType) -> Composed | SQL:
 
 
 def fresh_value(family: str, number: int) -> str:
-    """A value for a key that no pool holds, one for each number."""
+    """Return a value for a key that no pool has, unique for each number."""
     if family == "uuid":
         return f"{number:08x}-0000-4000-8000-000000000001"
     return str(number) if family == "int" else f"k{number}"

@@ -1,4 +1,4 @@
-"""Random steps of a case: one function a kind of step, and the list of all of them."""
+"""Random steps of a case: one function for each kind of step, and the list of these functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from orchestrator.fuzz.steps.rows import Writer, burst_of
 
 @dataclass
 class Story:
-    """What the steps so far have come to, and what further ones are made from.
+    """The state of a case while its steps are generated, and the parts that steps are made from.
 
     `again(view)` makes another query for a view that nothing reads.
     """
@@ -41,11 +41,11 @@ class Story:
     late: bool = field(default=False)
 
     def chance(self, share: float) -> bool:
-        """True in this share of calls."""
+        """Return True in this share of calls."""
         return self.rng.random() < share
 
     def steps(self) -> list[Step]:
-        """All the steps of a case; refreshes come often enough to be told apart."""
+        """Return all steps of a case, with frequent refreshes so that a failure can be located."""
         made: list[Step] = []
         for _ in range(self.rng.choice((1, 2, 3, 4, 5, 6, 8))):
             made += self.rng.choice(STEPS)(self)
@@ -53,7 +53,7 @@ class Story:
 
 
 def transaction(story: Story) -> list[Step]:
-    """A transaction, now and then with savepoints or a refresh inside."""
+    """Return a transaction, sometimes with savepoints or a refresh inside."""
     statements: list[Statement] = []
     for _ in range(story.rng.choice((1, 1, 1, 2, 3, 4, 6))):
         statements.append(story.writer.statement())
@@ -67,25 +67,25 @@ def transaction(story: Story) -> list[Step]:
 
 
 def batch_and_refresh(story: Story) -> list[Step]:
-    """Some transactions, then a refresh of everything."""
+    """Return some transactions, and then a refresh of all views."""
     steps = [step for _ in range(story.rng.choice((1, 1, 2, 3))) for step in transaction(story)]
     return [*steps, *refresh_all(story)]
 
 
 def refresh_all(story: Story) -> list[Step]:
-    """A refresh of all views."""
+    """Return a refresh of all views."""
     return [Refresh((), story.rng.choice(("api", "sql", "call", "check")))]
 
 
 def refresh_some(story: Story) -> list[Step]:
-    """A refresh of one view or two."""
+    """Return a transaction and a refresh of one or two views."""
     chosen = story.rng.sample(story.views, min(len(story.views), story.rng.choice((1, 1, 2))))
     how = story.rng.choice(("api", "sql", "call", "check"))
     return [*transaction(story), Refresh(tuple(view.name for view in chosen), how)]
 
 
 def late_commit(story: Story) -> list[Step]:
-    """A second connection's transaction: open before some steps, ended after them."""
+    """Begin a transaction on a second connection before some steps, or end it after them."""
     if story.late:
         story.late = False
         return [LateEnd(story.rng.choice(("commit", "commit", "commit", "rollback")))]
@@ -97,7 +97,7 @@ def late_commit(story: Story) -> list[Step]:
 
 
 def other_definition(story: Story) -> list[Step]:
-    """CREATE OR REPLACE, or drop and create again, of a view that no other reads."""
+    """Return CREATE OR REPLACE, or drop and create, of a view that no other view reads."""
     if story.late or not story.free:
         return transaction(story)
     view = story.rng.choice(story.free)
@@ -108,7 +108,7 @@ def other_definition(story: Story) -> list[Step]:
 
 
 def ddl(story: Story) -> list[Step]:
-    """DDL on a table, and what undoes it, with changes and refreshes in between."""
+    """Return DDL on a table and the DDL that undoes it, with changes and refreshes in between."""
     steps: list[Step] = []
     for statement in schema_change(story.rng, story.writer.models):
         steps += [statement, *story.rng.choice((transaction, batch_and_refresh))(story)]
@@ -116,7 +116,7 @@ def ddl(story: Story) -> list[Step]:
 
 
 def collect(story: Story) -> list[Step]:
-    """Collection of the logs, with segments that are full at once."""
+    """Return a collection of the logs, with a low limit so that segments fill up quickly."""
     pages = SQL(str(story.rng.choice((0, 0, 1))))
     statement = Statement(SQL("SELECT idivm.collect({})").format(pages).as_string(None))
     return [
@@ -127,7 +127,7 @@ def collect(story: Story) -> list[Step]:
 
 
 def burst(story: Story) -> list[Step]:
-    """Many rows that come and go, together or apart."""
+    """Insert and delete many rows, in one transaction or in two."""
     model = story.rng.choice(story.writer.models)
     pair = burst_of(model)
     if pair is None:
@@ -138,7 +138,7 @@ def burst(story: Story) -> list[Step]:
 
 
 def storm(story: Story) -> list[Step]:
-    """Writers and refreshers at the same time."""
+    """Return concurrent writers and refreshers."""
     if story.late:
         return transaction(story)
     writers = []
@@ -148,14 +148,15 @@ def storm(story: Story) -> list[Step]:
         writers.append(tuple(quiet))
     hows = ["api", "sql", "call", "check"]
     if any("TRUNCATE" in s.sql for w in writers for t in w for s in t.statements):
-        # A snapshot taken before a TRUNCATE finds the table empty: what it checks may differ.
+        # A snapshot taken before a TRUNCATE finds the table empty, so `check` may report a
+        # difference.
         hows.remove("check")
     refreshes = tuple(Refresh((), story.rng.choice(hows)) for _ in range(story.rng.randint(1, 4)))
     return [Storm(tuple(writers), refreshes)]
 
 
 def crash(story: Story) -> list[Step]:
-    """Changes, a refresh that does not come to its end, and one that does."""
+    """Return changes, an interrupted refresh, and a complete refresh."""
     how = story.rng.choice(("timeout", "terminate"))
     cut = Crash(how, story.rng.randint(0, 25))
     if not story.late and story.free and story.chance(0.3):
@@ -179,7 +180,7 @@ STEPS: tuple[Callable[[Story], list[Step]], ...] = (
     storm,
     crash,
 )
-"""Every kind of step; one that stands here twice comes twice as often."""
+"""All kinds of steps; a kind that is listed twice occurs twice as often."""
 
 
 def _within_savepoint(story: Story) -> list[Statement]:

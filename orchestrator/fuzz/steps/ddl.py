@@ -1,4 +1,4 @@
-"""Random DDL on the tables that views read, with what undoes it after some more steps."""
+"""Random DDL on the tables that views read, and the DDL that undoes it after some other steps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from orchestrator.fuzz.case import Alone, Statement
 from orchestrator.fuzz.schemas.schema import Column, Model, listed
 
 Made: TypeAlias = "tuple[Composed, ...] | None"
-"""Statements to be run one after the other with other steps in between; None: not applicable."""
+"""Statements with other steps between them; None if the change does not apply to the table."""
 
 
 def schema_change(rng: Random, models: Sequence[Model]) -> list[Alone]:
-    """A random change of a table that it fits, and what undoes it."""
+    """Return a random change of a suitable table, and the statements that undo it."""
     change = rng.choice(SCHEMA_CHANGES)
     fitting = [made for model in models if (made := change(rng, model))]
     chosen = rng.choice(fitting or [rewritten(rng, models[0])])
@@ -24,7 +24,7 @@ def schema_change(rng: Random, models: Sequence[Model]) -> list[Alone]:
 
 
 def table_renamed(rng: Random, model: Model) -> Made:
-    """Another name for a while: statements that use the old one are refused meanwhile."""
+    """Rename a table for a while; statements with the old name are refused meanwhile."""
     other = "renamed for a while"
     return (
         SQL("ALTER TABLE {} RENAME TO {}").format(model.name, Identifier(other)),
@@ -35,7 +35,7 @@ def table_renamed(rng: Random, model: Model) -> Made:
 
 
 def column_renamed(rng: Random, model: Model) -> Made:
-    """Two columns of one type swap their names, or one has another name for a while."""
+    """Swap the names of two columns of one type, or rename a column for a while."""
     column = rng.choice(model.columns)
     alter = SQL("ALTER TABLE {} RENAME COLUMN {} TO {}")
     other = Identifier("renamed for a while")
@@ -54,7 +54,7 @@ def column_renamed(rng: Random, model: Model) -> Made:
 
 
 def part_moved(rng: Random, model: Model) -> Made:
-    """A partition or a child leaves its table for a while."""
+    """Detach a partition or an inheritance child from its table for a while."""
     if not model.parts:
         return None
     place = rng.randrange(len(model.parts))
@@ -71,7 +71,7 @@ def part_moved(rng: Random, model: Model) -> Made:
 
 
 def heir_added(rng: Random, model: Model) -> Made:
-    """An child that did not exist before, with the rows of its parent."""
+    """Create a new inheritance child with the rows of its parent, and drop it again."""
     if model.partitioned_by:
         return None
     child = Identifier(model.path[0], "late child")
@@ -85,7 +85,7 @@ def heir_added(rng: Random, model: Model) -> Made:
 
 
 def partition_added(rng: Random, model: Model) -> Made:
-    """Another partition, for values that no other takes."""
+    """Add a partition for new values for a while."""
     if model.partitioned_by != "LIST":
         return None
     added = Identifier(model.path[0], "late partition")
@@ -96,7 +96,7 @@ def partition_added(rng: Random, model: Model) -> Made:
 
 
 def key_dropped(rng: Random, model: Model) -> Made:
-    """The key goes for good: rows that repeat it may come."""
+    """Drop the key permanently, and insert rows that repeat it."""
     if not model.key:
         return None
     dropped = SQL("ALTER TABLE {} DROP CONSTRAINT {} CASCADE").format(model.name, model.key_name)
@@ -111,7 +111,7 @@ def key_dropped(rng: Random, model: Model) -> Made:
 
 
 def null_allowed(rng: Random, model: Model) -> Made:
-    """A column loses its NOT NULL for good, and some of its values."""
+    """Drop NOT NULL of a column permanently, and set some of its values to NULL."""
     sure = [c for c in model.written if not (c.nullable or c.identity or c in model.key)]
     if not sure:
         return None
@@ -125,7 +125,7 @@ def null_allowed(rng: Random, model: Model) -> Made:
 
 
 def rewritten(rng: Random, model: Model) -> tuple[Composed, ...]:
-    """What leaves the rows as they are: a rewrite, a column more, statistics."""
+    """Return statements that do not change the rows: a rewrite, an additional column, statistics."""
     extra = Identifier("extra")
     texts = rng.choice(
         (
@@ -140,7 +140,7 @@ def rewritten(rng: Random, model: Model) -> tuple[Composed, ...]:
 
 
 def column_dropped(rng: Random, model: Model) -> Made:
-    """A column goes with all that reads it, and comes back without its values."""
+    """Drop a column with everything that reads it, and add it again without its values."""
     free = [c for c in model.columns if c.computed is None and c.identity is None]
     if not free:
         return None
@@ -152,7 +152,7 @@ def column_dropped(rng: Random, model: Model) -> Made:
 
 
 def column_retyped(rng: Random, model: Model) -> Made:
-    """Another type of the same values, which PostgreSQL refuses where a view reads the column."""
+    """Change the type of a column but not its values; PostgreSQL refuses it if a view reads it."""
     wider = {"int": SQL("bigint"), "text": SQL("varchar"), "num": SQL("numeric")}
     fitting = [c for c in model.columns if c.type.family in wider and c.computed is None]
     if not fitting:
@@ -166,7 +166,7 @@ def column_retyped(rng: Random, model: Model) -> Made:
 
 
 def constraint_added(rng: Random, model: Model) -> Made:
-    """A constraint that holds for some rows, and goes again."""
+    """Add a constraint that some rows may violate, validate it, and drop it."""
     column, name = rng.choice(model.columns), Identifier("passing constraint")
     return (
         SQL("ALTER TABLE {} ADD CONSTRAINT {} CHECK ({} IS NOT NULL) NOT VALID").format(
@@ -178,7 +178,7 @@ def constraint_added(rng: Random, model: Model) -> Made:
 
 
 def type_changed(rng: Random, model: Model) -> Made:
-    """Another label or name of a type, or another constraint of a domain, for a while."""
+    """Add and rename a label of an enum for a while, or add a constraint to a domain for a while."""
     own = [c.type for c in model.columns if isinstance(c.type.sql, Identifier)]
     if not own:
         return None
@@ -214,7 +214,7 @@ SCHEMA_CHANGES: tuple[Callable[[Random, Model], Made], ...] = (
     constraint_added,
     type_changed,
 )
-"""Every kind of DDL on a table."""
+"""All kinds of DDL on a table."""
 
 
 def _twins(column: Column, other: Column) -> bool:

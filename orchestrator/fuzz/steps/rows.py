@@ -1,4 +1,4 @@
-"""Random changes of tables: one function a kind of statement, and the list of all of them."""
+"""Random changes of tables: one function for each kind of statement, and the list of them."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class Writer:
     """Makes statements that change the tables of a schema."""
 
     def __init__(self, rng: Random, models: Sequence[Model]) -> None:
-        """Draws from `rng` alone; every case has its own mix of changes."""
+        """Draw random numbers only from `rng`; every case has its own mix of changes."""
         self.rng = rng
         self.models = models
         self.changes = tuple(c for c in CHANGES if rng.random() < 0.7) or CHANGES
 
     def statement(self) -> Statement:
-        """A statement that changes one table, or two."""
+        """Return a statement that changes one table, or two."""
         model = self.rng.choice(self.models)
         made = self.rng.choice(self.changes)(self, model) or delete(self, model)
         return made if isinstance(made, Statement) else Statement(made.as_string(None))
 
     def chance(self, share: float) -> bool:
-        """True in this share of calls."""
+        """Return True in this share of calls."""
         return self.rng.random() < share
 
     def row(self, model: Model, fresh: float = 0.75) -> Row:
-        """A row for a table; references mostly point to rows that were there at first."""
+        """Return a row for a table; its references mostly point to rows of the initial data."""
         row: Row = {
             column.name: any_value(self.rng, column, fresh if column in model.key else 0.0)
             for column in model.columns
@@ -59,7 +59,7 @@ class Writer:
         return row
 
     def where(self, model: Model) -> Composable:
-        """A condition that holds for some rows of a table."""
+        """Return a condition that holds for some rows of a table."""
         if self.chance(0.08):
             return SQL("true")
         if model.rows and model.key and self.chance(0.5):
@@ -78,12 +78,12 @@ class Writer:
         return SQL(shape).format(column.sql, *values)
 
     def settable(self, model: Model) -> list[Column]:
-        """The columns outside the key that an UPDATE may set."""
+        """Return the columns outside the key that an UPDATE can set."""
         return [c for c in model.written if c not in model.key]
 
 
 def insert(w: Writer, model: Model) -> Composed:
-    """INSERT of some rows."""
+    """Return an INSERT of some rows."""
     columns = model.written
     if not columns:
         return SQL("INSERT INTO {} DEFAULT VALUES").format(model.name)
@@ -97,7 +97,7 @@ def insert(w: Writer, model: Model) -> Composed:
 
 
 def insert_select(w: Writer, model: Model) -> Composed:
-    """INSERT of rows made from those that are there."""
+    """Return an INSERT of rows made from existing rows."""
     columns = model.written
     if not columns:
         return insert(w, model)
@@ -108,7 +108,7 @@ def insert_select(w: Writer, model: Model) -> Composed:
 
 
 def update(w: Writer, model: Model) -> Composed | None:
-    """UPDATE of columns outside the key."""
+    """Return an UPDATE of columns outside the key."""
     columns = w.settable(model)
     if not columns:
         return None
@@ -122,7 +122,7 @@ def update(w: Writer, model: Model) -> Composed | None:
 
 
 def update_nothing(w: Writer, model: Model) -> Composed | None:
-    """UPDATE that sets columns to what they are."""
+    """Return an UPDATE that sets columns to their current values."""
     columns = w.settable(model) or [c for c in model.written if not c.identity]
     if not columns:
         return None
@@ -131,7 +131,7 @@ def update_nothing(w: Writer, model: Model) -> Composed | None:
 
 
 def update_key(w: Writer, model: Model) -> Composed | None:
-    """UPDATE of a key; where the key is checked late, two rows swap theirs."""
+    """Return an UPDATE of a key; with a deferrable key, two rows mostly swap their keys."""
     keys = [c for c in model.key if c.identity != "ALWAYS"]
     if not keys:
         return None
@@ -151,7 +151,7 @@ def update_key(w: Writer, model: Model) -> Composed | None:
 
 
 def update_from(w: Writer, model: Model) -> Composed | None:
-    """UPDATE ... FROM another table, or the same one."""
+    """Return an UPDATE ... FROM another table, or the same table."""
     other = w.rng.choice(w.models)
     pairs = [(a, b) for a in w.settable(model) for b in other.columns if a.type == b.type]
     if not pairs:
@@ -164,13 +164,13 @@ def update_from(w: Writer, model: Model) -> Composed | None:
 
 
 def delete(w: Writer, model: Model) -> Composed:
-    """DELETE."""
+    """Return a DELETE."""
     only = SQL("ONLY ") if model.inherited and w.chance(0.2) else SQL("")
     return SQL("DELETE FROM {}{} WHERE {}").format(only, model.name, w.where(model))
 
 
 def delete_using(w: Writer, model: Model) -> Composed:
-    """DELETE ... USING another table."""
+    """Return a DELETE ... USING another table."""
     other = w.rng.choice(w.models)
     return SQL("DELETE FROM {} AS mine USING {} AS theirs WHERE {}").format(
         model.name, other.name, _meeting(w, model, other)
@@ -178,7 +178,7 @@ def delete_using(w: Writer, model: Model) -> Composed:
 
 
 def upsert(w: Writer, model: Model) -> Composed | None:
-    """INSERT ... ON CONFLICT DO UPDATE."""
+    """Return an INSERT ... ON CONFLICT DO UPDATE."""
     columns = w.settable(model)
     if model.key_kind not in ENFORCED or not columns:
         return None
@@ -198,7 +198,7 @@ def upsert(w: Writer, model: Model) -> Composed | None:
 
 
 def merge(w: Writer, model: Model) -> Composed | None:
-    """MERGE that updates or deletes what matches and inserts the rest."""
+    """Return a MERGE that updates or deletes matching rows and inserts the others."""
     columns = w.settable(model)
     keys = [c for c in (model.key or model.columns) if c.type.family in ("int", "text")]
     if not columns or not keys or any(c not in model.written for c in model.key):
@@ -233,7 +233,7 @@ def merge(w: Writer, model: Model) -> Composed | None:
 
 
 def copy(w: Writer, model: Model) -> Statement | None:
-    """COPY ... FROM STDIN."""
+    """Return a COPY ... FROM STDIN."""
     columns = model.written
     if not columns:
         return None
@@ -244,7 +244,7 @@ def copy(w: Writer, model: Model) -> Statement | None:
 
 
 def truncate(w: Writer, model: Model) -> Composed:
-    """TRUNCATE, seldom: it leaves little for what comes after."""
+    """Return a TRUNCATE, but rarely, because it leaves few rows for later steps."""
     if not w.chance(0.3):
         return delete(w, model)
     names: list[Composable] = [model.name]
@@ -255,7 +255,7 @@ def truncate(w: Writer, model: Model) -> Composed:
 
 
 def in_one_statement(w: Writer, model: Model) -> Composed:
-    """Two changes of two tables in one statement, with WITH."""
+    """Return one statement with WITH that changes two tables."""
     other = w.rng.choice(w.models)
     parts = [
         w.rng.choice((insert, update, delete, update_from))(w, m) or delete(w, m)
@@ -268,7 +268,7 @@ def in_one_statement(w: Writer, model: Model) -> Composed:
 
 
 def through_part(w: Writer, model: Model) -> Composed | None:
-    """A change of a partition or a child by its own name."""
+    """Return a change of a partition or an inheritance child by its own name."""
     if not model.parts:
         return None
     part = replace(model, path=w.rng.choice(model.parts), inherited=False)
@@ -303,11 +303,11 @@ CHANGES: tuple[Change, ...] = (
     through_part,
     through_part,
 )
-"""Every kind of change; one that stands here twice comes twice as often."""
+"""All kinds of changes; a kind that is listed twice occurs twice as often."""
 
 
 def burst_of(model: Model) -> tuple[Statement, Statement] | None:
-    """Statements that insert many rows, and delete them; None if no column can number them."""
+    """Return statements that insert and delete many rows; None if no column can number the rows."""
     key = next(
         (c for c in model.key or model.columns if c.type == INTEGER and not c.identity), None
     )
@@ -323,7 +323,7 @@ def burst_of(model: Model) -> tuple[Statement, Statement] | None:
 
 
 def _numbered(column: Column) -> Composable:
-    """A value for each of many rows, few of them alike where the type has enough."""
+    """Return a value for each of many rows, with few equal values if the type allows it."""
     if column.type.family == "int":
         return SQL("g % 60")
     if column.type == TEXT:
@@ -332,7 +332,7 @@ def _numbered(column: Column) -> Composable:
 
 
 def _moved(column: Column, distance: int) -> Composed:
-    """A key expression that leads away from the values there are."""
+    """Return an expression for a key that differs from the existing values."""
     if column.type.family == "int":
         return SQL("{} + {}").format(column.sql, Literal(distance))
     if column.type.family == "uuid":
@@ -341,7 +341,7 @@ def _moved(column: Column, distance: int) -> Composed:
 
 
 def _changed(w: Writer, column: Column) -> Composable:
-    """What an UPDATE sets a column to."""
+    """Return the value to which an UPDATE sets a column."""
     if column.type.family == "int" and w.chance(0.4):
         return SQL("{} + 1").format(column.sql)
     return literal(any_value(w.rng, column))
@@ -368,5 +368,5 @@ def _meeting(w: Writer, model: Model, other: Model) -> Composed | SQL:
 
 
 def _copied(value: str | None) -> str:
-    """A value in COPY's text format; no pool holds a tab or a line's end."""
+    """Return a value in COPY's text format; no pool has a tab or a line break."""
     return "\\N" if value is None else value.replace("\\", "\\\\")
