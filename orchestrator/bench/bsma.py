@@ -331,13 +331,13 @@ def _rows(measured: Measured) -> Iterator[dict[str, Any]]:
         }
 
 
-def _bars(measureds: Sequence[Measured], cold: bool) -> tuple[Bar, ...]:
+def _bars(measurements: Sequence[Measured], cold: bool) -> tuple[Bar, ...]:
     """Return the bars for the ratios of tuple to ID."""
-    labels = {label for item in measureds for label in (*item.series, *item.refused)}
+    labels = {label for item in measurements for label in (*item.series, *item.refused)}
     if not {ID.label, TUPLE.label} <= labels:
-        return tuple(_minimisation(measureds))
-    both = [item for item in measureds if {ID.label, TUPLE.label} <= set(item.series)]
-    bars = [Bar("views that both id and tuple maintain", len(both), "=", len(measureds))]
+        return tuple(_minimisation(measurements))
+    both = [item for item in measurements if {ID.label, TUPLE.label} <= set(item.series)]
+    bars = [Bar("views that both id and tuple maintain", len(both), "=", len(measurements))]
     if not both:
         return tuple(bars)
     papers = geometric_mean([item.query.speedup for item in both])
@@ -361,11 +361,11 @@ def _bars(measureds: Sequence[Measured], cold: bool) -> tuple[Bar, ...]:
     auto = [item.ratio(TUPLE.label, AUTO.label) for item in both]
     if known := [ratio for ratio in auto if ratio is not None]:
         bars.append(Bar("tuple / auto, time, smallest", min(known), ">=", 1.0))
-    return (*bars, *_minimisation(measureds))
+    return (*bars, *_minimisation(measurements))
 
 
-def _minimisation(measureds: Sequence[Measured]) -> Iterator[Bar]:
-    ratios = [item.ratio(UNMINIMISED.label, ID.label, buffers=True) for item in measureds]
+def _minimisation(measurements: Sequence[Measured]) -> Iterator[Bar]:
+    ratios = [item.ratio(UNMINIMISED.label, ID.label, buffers=True) for item in measurements]
     if known := [ratio for ratio in ratios if ratio is not None]:
         name = "share of the buffers that minimisation saves, geometric mean"
         yield Bar(name, 1 - 1 / geometric_mean(known), ">=", 0.0)

@@ -68,12 +68,12 @@ def grouped(g: Grammar, depth: int) -> Query:
     clause = g.sources.joined(depth)
     scope = clause.scope
     keys = g.some_keys(clause)
-    keies = [key for key in keys if g.chance(0.85)]
-    keies += [aggregate(g.rng, g.make, scope) for _ in range(g.rng.choice((0, 1, 1, 2, 3)))]
+    grouping_keys = [key for key in keys if g.chance(0.85)]
+    grouping_keys += [aggregate(g.rng, g.make, scope) for _ in range(g.rng.choice((0, 1, 1, 2, 3)))]
     rest = SQL(" FROM {}{} GROUP BY {}{}").format(
         clause.sql, g.where(scope, 0.35), listed([key.sql for key in keys]), _having(g, keys, scope)
     )
-    return g.select(keies or keys, rest)
+    return g.select(grouping_keys or keys, rest)
 
 
 def grouped_by_key(g: Grammar, depth: int) -> Query:
