@@ -162,7 +162,11 @@ def test_ctrl_c_while_the_program_starts(tmp_path, moment):
     name = {"starting": "rich", "loading": "sqlglot"}[moment]
     (tmp_path / f"{name}.py").write_text(waiting.format(str(reached)))
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    with process("list", env=environment) as running:
+
+    def restore():  # A shell's background job ignores the signal, and so do its children.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    with process("list", env=environment, preexec_fn=restore) as running:
         while not reached.exists():
             assert running.poll() is None
             time.sleep(0.01)
