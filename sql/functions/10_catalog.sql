@@ -1,7 +1,7 @@
--- Reading the catalog: who is who, and what belongs to what.
+-- Functions that read the catalog: clusters, views, their order and their queries.
 
--- Where a row is read as one value, what it shows changes with the columns of its table, and no row is
--- written then: the columns are the table's signature, as the query is that of a view.
+-- Return a digest of a view's query, or of a table's columns. A query that reads a whole row as one value changes
+-- its result when the columns of the table change, although no row is written.
 CREATE OR REPLACE FUNCTION idivm.signature(relation regclass) RETURNS text
     LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -11,9 +11,9 @@ BEGIN ATOMIC
          FROM pg_attribute WHERE attrelid = relation AND attnum > 0 AND NOT attisdropped));
 END;
 COMMENT ON FUNCTION idivm.signature(regclass) IS
-    'changes when a view is replaced, and not when something is renamed; of a table, when its columns change';
+    'digest of the query of a view or of the columns of a table; a rename does not change it';
 
--- The number of the advisory lock class that refreshes and creations of views use.
+-- Return the advisory lock class that refreshes and creations of views use.
 CREATE OR REPLACE FUNCTION idivm.lock_class() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN 1768187766;
@@ -29,17 +29,17 @@ END
 $$;
 COMMENT ON FUNCTION idivm.refuse_write() IS 'INSTEAD OF trigger of every maintained view';
 
--- What a watermark belongs to: the cluster, and the table that holds it. A dump that is restored into the
--- same cluster brings watermarks whose transactions are known there, but its tables may have been filled by
--- writes that capture logged. The tables have other OIDs then; a copy made by CREATE DATABASE ... TEMPLATE
--- keeps them, and its watermarks are right.
+-- Return what a watermark belongs to: the cluster, and the watermark table. A dump that is restored into the same
+-- cluster contains watermarks whose transactions exist there, but its tables were filled by other transactions.
+-- The restored watermark table has another OID, which shows this. A copy made by CREATE DATABASE ... TEMPLATE
+-- keeps the OID, and its watermarks are valid.
 CREATE OR REPLACE FUNCTION idivm.cluster() RETURNS bigint
     LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT system_identifier # 'idivm.watermarks'::regclass::oid::bigint FROM pg_control_system();
 END;
 
--- The number of a maintained view; NULL for a view that waits to be planned.
+-- Return the ID of a maintained view, or NULL for a view that waits to be planned.
 CREATE OR REPLACE FUNCTION idivm.view_id(relation regclass) RETURNS integer
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -66,15 +66,15 @@ BEGIN ATOMIC
     SELECT member FROM tree;
 END;
 
--- The views of a list with each once, lower ones first; those that the snapshot does not know stay,
--- for refresh_synchronous to find out.
+-- Return the distinct views of a list in refresh order, lower views first. Views that the snapshot does not
+-- contain stay in the list, and refresh_synchronous handles them.
 CREATE OR REPLACE FUNCTION idivm.in_order(view_ids integer[]) RETURNS integer[]
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     pending integer[] := ARRAY(SELECT DISTINCT id FROM unnest(view_ids) AS id ORDER BY id);
 BEGIN
-    -- Writers ask at each commit, and mostly no view reads another.
+    -- Writers call this at each commit, and usually no view reads another view.
     IF cardinality(pending) > 1 AND EXISTS (
         SELECT FROM idivm.views v
         WHERE v.id = ANY (pending) AND (v.time_dependent OR EXISTS (
@@ -90,11 +90,11 @@ BEGIN
 END
 $$;
 
--- Logs that nobody consumes ----------------------------------------------------------------------
+-- Limits of logs --------------------------------------------------------------------------------
 --
--- A log is kept for the view that lags behind most. The options log_limit and on_log_limit of a view,
--- or of the database by ALTER DATABASE ... SET idivm.log_limit, say how much it may keep and what
--- happens then. The settings of a session count for nothing: it would decide for everybody.
+-- A log keeps its rows until the view that lags most has read them. The options log_limit and on_log_limit of a
+-- view, or of the database (ALTER DATABASE ... SET idivm.log_limit), set the maximum size and what happens beyond
+-- it. Settings of a session have no effect, because a session would decide for all others.
 CREATE OR REPLACE FUNCTION idivm.database_setting(name text) RETURNS text
     LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -112,11 +112,10 @@ BEGIN ATOMIC
     FROM pg_attribute a WHERE a.attrelid = member AND a.attnum > 0 AND NOT a.attisdropped;
 END;
 
--- What a refresh costs beside its program, once more. A program asks by itself what the logs have for
--- its view, with the names of the logs in it.
+-- Support for programs: a program itself computes the size of the logs that it reads.
 
--- A constant for the planner, which may put it into plans: no plan outlives its session, and no
--- session its cluster. It is not for indexes, or whatever else is stored.
+-- Return the cluster as a constant for the planner, which may store it in plans: a plan ends with its session, and
+-- a session never changes its cluster. Do not use it in indexes or other stored expressions.
 CREATE OR REPLACE FUNCTION idivm.cluster_of_session() RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -125,14 +124,14 @@ BEGIN
 END
 $$;
 
--- Around programs --------------------------------------------------------------------------------
+-- Support for programs ---------------------------------------------------------------------------
 --
--- An expression costs a tenth of a statement, so what can be one is.
+-- An expression costs a tenth of a statement, so these functions are inlined expressions where possible.
 CREATE OR REPLACE FUNCTION idivm.ascending(numbers integer[]) RETURNS integer[]
     LANGUAGE sql IMMUTABLE
     RETURN ARRAY(SELECT DISTINCT n FROM unnest(numbers) AS n ORDER BY n);
 
--- How much the state tables of a view take.
+-- Return the size of the state tables of a view.
 CREATE OR REPLACE FUNCTION idivm.state_bytes(view_id integer) RETURNS bigint
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -141,10 +140,9 @@ AS $$
     WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind = 'r' AND c.relname ~ ('_' || view_id || '$')
 $$;
 
--- The maintained views that a view reads. Of those without a table no change can be captured, so that
--- what reads them is computed at each refresh; it is found by what its definition, or a plain view in
--- between, depends on.
--- Most views read no view: that is found out without a look at each of the others.
+-- Return the maintained views that a view reads. Changes of views without a table cannot be captured, so a view
+-- above them is recomputed at each refresh; pg_depend finds them through the definition and plain views. Most
+-- views read no view; the function finds that out without looking at other views.
 
 CREATE OR REPLACE FUNCTION idivm.views_below(view_id integer) RETURNS SETOF integer
     LANGUAGE sql STABLE
@@ -169,7 +167,7 @@ BEGIN ATOMIC
     ) AS lower_view;
 END;
 
--- The views to refresh for the given ones, with every maintained view that they read, lower ones first.
+-- Return the given views with all maintained views below them, lower views first.
 CREATE OR REPLACE FUNCTION idivm.refresh_order(view_ids integer[]) RETURNS SETOF integer
     LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -181,21 +179,21 @@ BEGIN ATOMIC
     SELECT id FROM needed GROUP BY id ORDER BY max(depth) DESC, id;
 END;
 
--- Whether a watermark is missing, or was written by a cluster whose transactions are not those of
--- this one. A clone of a cluster shares its identifier; a dump of the one in the other may speak of
--- transactions that are yet to come. No snapshot of one's own does: each transaction that it knows
--- to have ended left a record before the watermark's own commit, which is lost first.
+-- Return whether a watermark is missing or comes from a cluster with other transactions. A clone has the same
+-- system identifier as its origin, so a dump of the origin may contain transactions in the clone's future. A
+-- snapshot of this cluster cannot: each ended transaction in it wrote its commit record before the watermark's
+-- commit, and a crash loses later records first.
 CREATE OR REPLACE FUNCTION idivm.is_foreign(w idivm.watermarks) RETURNS boolean
     LANGUAGE sql STABLE
     RETURN coalesce(w.cluster <> idivm.cluster_of_session()
                     OR pg_snapshot_xmax((w.mark).snapshot) > pg_snapshot_xmax(pg_current_snapshot()), true);
 
--- A comment that idivm wrote. The comment of a user stays.
+-- Return whether idivm wrote a comment. idivm never replaces comments of users.
 CREATE OR REPLACE FUNCTION idivm.is_own_comment(comment text) RETURNS boolean
     LANGUAGE sql IMMUTABLE
     RETURN comment LIKE '% (maintained by idivm: %)';
 
--- The query of a planned view as its owner wrote it, and the names of its columns as readers see them.
+-- Return the query of a planned view as its owner wrote it, and the names of its columns for readers.
 CREATE OR REPLACE FUNCTION idivm.query_of(v idivm.views, OUT query text, OUT columns text[])
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -205,7 +203,7 @@ AS $$
 $$;
 COMMENT ON FUNCTION idivm.query_of(idivm.views) IS 'the query of a planned view, and the names of its columns';
 
--- Comments on a view by its query, mode and strategy, unless a user has commented on it.
+-- Write the query, mode and strategy of a view as its comment, unless a user has commented on it.
 CREATE OR REPLACE FUNCTION idivm.describe(view regclass) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -214,7 +212,7 @@ DECLARE
     described record;
     wanted text;
 BEGIN
-    -- Of views that are not planned everybody may ask, and of no others.
+    -- Everybody may call this for views that are not planned yet, and for no other views.
     SELECT pg_get_viewdef(view) AS query, coalesce(u.options ->> 'maintain', 'deferred') AS mode, 'not planned' AS strategy
     INTO described FROM idivm.unplanned_views u WHERE u.relation = view;
     IF NOT FOUND THEN
@@ -228,4 +226,4 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION idivm.describe(regclass) IS 'comments on a view by its query, mode and strategy, unless a user has commented on it';
+COMMENT ON FUNCTION idivm.describe(regclass) IS 'writes the query, mode and strategy of a view as its comment, unless a user has commented on it';

@@ -1,7 +1,6 @@
--- Drift: whether what a view reads is still what its plan was made for.
+-- Drift: whether the objects that a view reads still fit its plan.
 
--- Whether a captured table has lost the key that its rows are told apart by.
--- A key whose columns may be NULL is no key.
+-- Return whether a captured table has lost its key. A key with nullable columns is not a key.
 CREATE OR REPLACE FUNCTION idivm.key_is_gone(source integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -22,15 +21,14 @@ BEGIN
 END
 $$;
 
--- What years of use bring: capture that somebody switched off, tables that a crash empties, logs
--- from another cluster, views that nobody refreshes.
+-- Damage that occurs in long use: disabled capture triggers, tables that a crash emptied, logs from another
+-- cluster, views that are never refreshed.
 
--- Staying right ----------------------------------------------------------------------------------
+-- Checks of capture ------------------------------------------------------------------------------
 
--- Whether a table carries the capture triggers of a source as they were installed: statement triggers for ordinary
--- sessions, the row trigger for replica sessions, the trigger on TRUNCATE for both. DISABLE TRIGGER ALL and ENABLE
--- TRIGGER ALL around a bulk load leave the last two firing in ordinary sessions alone. A partitioned table has no row
--- trigger.
+-- Return whether a table has the capture triggers of a source in their installed states: statement triggers for
+-- ordinary sessions, the row trigger for replica sessions, the TRUNCATE trigger for both. After DISABLE TRIGGER
+-- ALL and ENABLE TRIGGER ALL, the last two fire in ordinary sessions only. A partitioned table has no row trigger.
 CREATE OR REPLACE FUNCTION idivm.carries_capture(source integer, member regclass) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -55,7 +53,7 @@ BEGIN ATOMIC
         WHERE vs.view = view_id AND c.relpersistence = 'u');
 END;
 
--- Whether partitions or inheritance children of a captured table came or went.
+-- Return whether a captured table has other partitions or inheritance children than at planning.
 CREATE OR REPLACE FUNCTION idivm.members_differ(source integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -81,7 +79,7 @@ WHERE m.member = s.relation AND EXISTS (
    OR m.member <> s.relation AND EXISTS (
           SELECT FROM pg_attribute a JOIN pg_attribute b ON b.attrelid = m.member AND b.attname = a.attname
           WHERE a.attrelid = s.relation AND a.attnum = ANY (vs.not_null) AND NOT b.attnotnull)
-   -- Since PostgreSQL 18 a NOT NULL may be there and not hold.
+   -- Since PostgreSQL 18, a NOT NULL constraint may be NOT VALID.
    OR EXISTS (
           SELECT FROM pg_constraint k
           JOIN pg_attribute b ON b.attrelid = k.conrelid AND b.attnum = k.conkey[1]
@@ -96,7 +94,8 @@ WHERE m.member = s.relation AND EXISTS (
                 AND to_jsonb(i.indkey[:i.indnkeyatts - 1]::smallint[]) = k));
 COMMENT ON VIEW idivm.broken_promises IS 'tables without a key or a NOT NULL that the plan of a view relies on';
 
--- The expression of a generated column, whatever the names in it; NULL if the column has none.
+-- Return a digest of the expression of a generated column that does not depend on names; NULL without an
+-- expression.
 CREATE OR REPLACE FUNCTION idivm.expression_digest(relation regclass, attnum smallint) RETURNS text
     LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -114,8 +113,8 @@ WHERE idivm.expression_digest(e.member, e.attnum) IS DISTINCT FROM e.digest;
 COMMENT ON VIEW idivm.changed_expressions IS
     'generated columns whose expression changed after a view that reads them was computed';
 
--- Records the expressions of the stored columns that a view reads, also in partitions and inheritance
--- children, which may have their own. What the plan has in it stays as it was when that was made.
+-- Store the digests of generated columns that a view reads, also those in partitions and inheritance children,
+-- which may have their own expressions. The plan keeps the digests from its creation.
 CREATE OR REPLACE FUNCTION idivm.note_expressions(view_id integer) RETURNS void
     LANGUAGE sql
 BEGIN ATOMIC
@@ -137,8 +136,8 @@ BEGIN ATOMIC
         WHERE vs.view = view_id AND m = e.member);
 END;
 
--- Dropping a column or a type with CASCADE drops the views over it: the source view, and the view of the
--- log if the log has a column of that type.
+-- Return whether a capture object is missing. Dropping a column or a type with CASCADE drops the source view, or
+-- the view of the log if the log has a column of that type.
 CREATE OR REPLACE FUNCTION idivm.capture_is_broken(source integer) RETURNS boolean
     LANGUAGE sql STABLE
     RETURN to_regclass('idivm_def.s' || source) IS NULL
@@ -146,23 +145,23 @@ CREATE OR REPLACE FUNCTION idivm.capture_is_broken(source integer) RETURNS boole
         OR to_regclass('idivm_log.s' || source || '_image') IS NULL
         OR to_regclass('idivm_log.s' || source || '_seq') IS NULL;
 COMMENT ON FUNCTION idivm.capture_is_broken(integer) IS
-    'whether a part of what captures the changes of a table was dropped';
+    'whether an object that captures the changes of a table is missing';
 
--- Whether a view was computed since the server last emptied unlogged tables. A standby cannot read them at all.
+-- Return whether a view was computed after the server last emptied unlogged tables. A standby cannot read them.
 CREATE OR REPLACE FUNCTION idivm.is_witnessed(view_id integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF pg_is_in_recovery() THEN
-        -- Not even a plan of a query on an unlogged table can be made there.
+        -- A standby cannot even plan a query on an unlogged table.
         RETURN true;
     END IF;
     RETURN EXISTS (SELECT FROM idivm.witnesses w WHERE w.view = view_id);
 END
 $$;
 
--- Whether what a view reads or calls, or the relation that users read, is no longer what it was when the
--- view was planned.
+-- Return whether the objects that a view reads or calls, or the relation that users read, have changed since
+-- planning.
 CREATE OR REPLACE FUNCTION idivm.looks_drifted(view_id integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -184,7 +183,7 @@ BEGIN
                   AND NOT EXISTS (
                       SELECT FROM idivm.source_columns k
                       WHERE k.source = s.id AND k.in_key AND k.attnum <> ALL (i.indkey[:i.indnkeyatts - 1]::smallint[])))
-            -- SET LOGGED and SET UNLOGGED write another file, and a crash may have come in between.
+            -- SET LOGGED and SET UNLOGGED write a new file, and a crash may have occurred before.
             OR (c.relpersistence = 'u' OR c.relfilenode <> m.file) AND NOT idivm.is_witnessed(view_id))
     ) OR EXISTS (
         SELECT FROM idivm.inlined_views i
@@ -198,14 +197,14 @@ BEGIN
     ) OR EXISTS (
         SELECT FROM idivm.views v
         WHERE v.id = view_id
-          -- Else the planner may call is_shown first, which takes long and locks the relation.
+          -- CASE keeps the planner from calling is_shown first, which is slow and locks the relation.
           AND CASE WHEN v.shown IS DISTINCT FROM idivm.signature(v.relation) THEN NOT idivm.is_shown(view_id) END
     );
 END
 $$;
 
--- The relations whose changes may make the view drift; NULL if they do not tell everything. A 0 among
--- them stands for functions, types and the like.
+-- Return the relations whose changes may make the view drift. NULL means that the list would be incomplete; 0 in
+-- the list stands for functions, types and similar objects.
 CREATE OR REPLACE FUNCTION idivm.watched_by(view_id integer) RETURNS oid[]
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -222,17 +221,17 @@ BEGIN
 END
 $$;
 
--- The same as before, with a plan that is made once a session: writers ask after every statement.
--- Of each table: whether it is gone or its capture is off, whether partitions or inheritance children came or
--- went, whether its key is gone, and whether a crash has emptied it.
+-- Return the same as looks_drifted, with a plan that is made once in a session, because writers call this after
+-- each statement. For each table it checks capture, partitions and inheritance children, the key, and whether a
+-- crash has emptied the table.
 CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
     LANGUAGE sql
     RETURN idivm.looks_drifted(view_id);
 COMMENT ON FUNCTION idivm.has_drifted(integer) IS
-    'whether what a view reads is no longer what it was planned for';
+    'whether the objects that a view reads have changed since it was planned';
 
--- What stands in the way of a view as it is now: what it reads is not what it was planned for, or may
--- not be read. Beside it, idivm.view_errors has why the last refresh failed.
+-- Return why a view cannot be used as it is: the objects that it reads have changed, or may not be read.
+-- idivm.view_errors holds the reason why its last refresh failed.
 CREATE OR REPLACE FUNCTION idivm.trouble(view_id integer) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$

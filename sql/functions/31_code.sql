@@ -1,10 +1,10 @@
--- What the query of a view calls: functions and whatever else PostgreSQL runs for it.
+-- The functions and other objects that PostgreSQL runs for the query of a view.
 
--- The objects of users that a query calls, transitively. Level 0: the program may name it. Level 1: a
--- function behind an operator, an aggregate or a type. Level 2: whatever else these use, as pg_depend or,
--- for a body that PostgreSQL keeps as text, the words of that text tell.
+-- Return the objects of users that a query calls, transitively. Level 0: the program may name the object. Level 1:
+-- a function behind an operator, an aggregate or a type. Level 2: an object that these use, found by pg_depend or,
+-- for bodies that PostgreSQL stores as text, by the words in the text.
 --
--- Built-in objects have no entries in pg_depend, so that the search ends there.
+-- Built-in objects have no entries in pg_depend, so the search ends there.
 CREATE OR REPLACE FUNCTION idivm.objects_called(view_id integer) RETURNS TABLE (class oid, object oid, level integer)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -97,7 +97,7 @@ BEGIN
             WHERE u.class = 'pg_proc'::regclass AND p.oid = u.object AND p.prosqlbody IS NULL
               AND p.pronamespace <> ALL (own)
         ) AS next (class, object, part, level)
-        -- idivm's own functions change with its version alone, and idivm doctor follows that.
+        -- idivm's own functions change only with its version, and idivm doctor handles that.
         WHERE CASE next.class
               WHEN 'pg_proc'::regclass THEN (SELECT p.pronamespace <> ALL (own) FROM pg_proc p WHERE p.oid = next.object)
               WHEN 'pg_type'::regclass THEN (SELECT t.typnamespace <> ALL (own) FROM pg_type t WHERE t.oid = next.object)
@@ -112,8 +112,8 @@ $$;
 COMMENT ON FUNCTION idivm.objects_called(integer) IS
     'the functions, operators, types, collations and text search objects of users that the query of a view calls';
 
--- The words of a text, as identifiers. Any word may be the name of a function; characters beyond ASCII
--- are parts of words.
+-- Return the words of a text as identifiers. Each word may be the name of a function. Characters beyond ASCII are
+-- parts of words.
 CREATE OR REPLACE FUNCTION idivm.names_in(body text) RETURNS name[]
     LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC
@@ -127,7 +127,7 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION idivm.names_in(text) IS 'the words of a text that may be names of functions';
 
--- The configuration that a setting names, if there is one; unlike regconfig this never fails.
+-- Return the text search configuration that a setting names, or NULL. Unlike regconfig, it never fails.
 CREATE OR REPLACE FUNCTION idivm.text_search_configuration(setting text) RETURNS oid
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -141,8 +141,8 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
--- What the query of a view calls now. Digests hold names instead of object identifiers, so that they are
--- the same in a restored dump.
+-- Return the current state of the objects that the query of a view calls. Digests contain names instead of OIDs,
+-- so that a restored dump has the same digests.
 CREATE OR REPLACE FUNCTION idivm.code_now(view_id integer) RETURNS idivm.view_code
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off
     SET plan_cache_mode = force_generic_plan
@@ -176,7 +176,7 @@ BEGIN
             FROM pg_proc p
             JOIN pg_language l ON l.oid = p.prolang
             LEFT JOIN pg_aggregate a ON a.aggfnoid = p.oid
-            -- The code of a module changes with the version of its extension.
+            -- The code of a C function changes with the version of its extension.
             LEFT JOIN pg_depend d ON l.lanname = 'c' AND d.classid = 'pg_proc'::regclass AND d.objid = p.oid
                                   AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
             LEFT JOIN pg_extension e ON e.oid = d.refobjid
@@ -214,9 +214,9 @@ BEGIN
     RETURN code;
 END
 $$;
-COMMENT ON FUNCTION idivm.code_now(integer) IS 'what the query of a view calls, as it is now';
+COMMENT ON FUNCTION idivm.code_now(integer) IS 'current state of the objects that the query of a view calls';
 
--- The version of the database's collation, if a query compares, sorts or converts text by it.
+-- Return the version of the database's collation if the query compares, sorts or converts text with it.
 CREATE OR REPLACE FUNCTION idivm.locale_of(view_id integer) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -235,8 +235,8 @@ BEGIN
 END
 $$;
 
--- Keeps what the query of a view calls, as it was before the content was computed. A view that calls
--- nothing that can change has no row.
+-- Store the state of the called objects from before the content was computed. A view that calls nothing that can
+-- change has no row.
 CREATE OR REPLACE FUNCTION idivm.note_code(code idivm.view_code) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -253,8 +253,8 @@ BEGIN
 END
 $$;
 
--- The names and labels in `was` that stand for something else in `now`. Further labels of an enum do not
--- count, nor do object identifiers that another cluster or database gave.
+-- Return the names and labels in `was` that have another meaning in `now`. Added labels of an enum do not count,
+-- nor do OIDs that another cluster or database assigned.
 CREATE OR REPLACE FUNCTION idivm.names_lost(was idivm.view_code, now idivm.view_code, OUT object text, OUT words text[])
     RETURNS SETOF record
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -270,8 +270,8 @@ AS $$
                   WHERE e.place = 1 OR (w.value - 0 - 0) @> e.label), '[]'))
 $$;
 
--- How what the query of a view calls differs from what it was: in facts that planning relies on, in names,
--- or in bodies alone. NULL if it is the same.
+-- Return how the called objects have changed: in facts that planning relies on, in names, or only in bodies. NULL
+-- means unchanged.
 CREATE OR REPLACE FUNCTION idivm.code_drift(view_id integer) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -304,4 +304,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.code_drift(integer) IS
-    'whether what the query of a view calls has changed: in names, facts or bodies';
+    'whether the objects that the query of a view calls have changed: names, facts or bodies';

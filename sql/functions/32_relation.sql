@@ -1,8 +1,8 @@
--- The relation that users read, and what a view does that cannot be refreshed in plain SQL.
+-- The relation that users read, and the reports of views that plain SQL cannot refresh.
 
--- Whether the relation that users read is the one that idivm made (deltascript/emit.py, `show`), or shows a query as
--- idivm.replace_view and idivm.alter_view ask for. Its columns may have been renamed.
--- PostgreSQL 15 prints the columns with the name of the table.
+-- Return whether the relation that users read is the relation that idivm created (`show` in deltascript), or a
+-- query that idivm.replace_view or idivm.alter_view installed. Its columns may have been renamed. PostgreSQL 15
+-- prints the columns with the name of the table.
 CREATE OR REPLACE FUNCTION idivm.is_shown(view_id integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off
     SET plan_cache_mode = force_generic_plan
@@ -31,14 +31,14 @@ $$;
 COMMENT ON FUNCTION idivm.is_shown(integer) IS
     'whether the relation of a view still shows the maintained content; true if there is none';
 
--- Keeps what the relation of a view looks like, so that mostly nothing has to be compared.
+-- Store a digest of the relation of a view, so that most checks need no comparison of text.
 CREATE OR REPLACE FUNCTION idivm.note_shown(view_id integer, made regclass) RETURNS void
     LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
     UPDATE idivm.views v SET shown = idivm.signature(made) WHERE v.id = view_id
 $$;
 
--- Why a view cannot be brought up to date in plain SQL; NULL if it can.
+-- Return why plain SQL cannot refresh a view, or NULL if it can.
 CREATE OR REPLACE FUNCTION idivm.obstacle(view_id integer, OUT reason text, OUT remedy text)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -59,7 +59,7 @@ BEGIN
     END IF;
     program := (SELECT string_agg(p.prosrc, ' ') FROM pg_proc p
                 WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname = 'refresh_' || view_id);
-    -- A program that names nothing of what was renamed still computes the right rows.
+    -- A program that does not contain a renamed name still computes the correct rows.
     SELECT format('%s cannot be refreshed, because %s was renamed, moved or altered', v.name,
                   string_agg(lost.object, ', ' ORDER BY lost.object COLLATE "C")),
            format('Run idivm refresh %s, which plans the view again.', v.name)
@@ -73,7 +73,7 @@ END
 $$;
 COMMENT ON FUNCTION idivm.obstacle(integer) IS 'why a view cannot be refreshed in plain SQL, and what to do';
 
--- Reports why a view cannot be refreshed in plain SQL. The statement of a writer succeeds, with a warning the first time.
+-- Report why plain SQL cannot refresh a view. The statement of a writer succeeds, with a warning the first time.
 CREATE OR REPLACE FUNCTION idivm.give_up(view_id integer, by_writer boolean, reason text, remedy text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

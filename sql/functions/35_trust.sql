@@ -1,10 +1,12 @@
 -- Trust: whose rights and whose code a maintained view depends on.
 --
--- What maintains a view runs with the rights of its owner, at other people's writes. So it reads no more than
--- PostgreSQL would let the query of the view read, and calls no code of a role that the owner does not trust.
+-- The program of a view runs with the rights of the view's owner, in other roles' writes. It therefore reads no
+-- more than PostgreSQL would let the query of the view read, and calls no code of a role that the owner does not
+-- trust.
 
--- A role trusts itself, the roles that it is a member of, superusers, and the owner of idivm's catalog, whose
--- functions its programs call in any case. That a superuser has the rights of all roles does not count.
+-- Return whether a role trusts another role. A role trusts itself, the roles that it is a member of, superusers,
+-- and the owner of idivm's catalog, whose functions its programs call anyway. A superuser has the rights of all
+-- roles, but this does not mean that it trusts them.
 CREATE OR REPLACE FUNCTION idivm.trusts(who oid, whom oid) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -23,15 +25,15 @@ BEGIN
     );
 END
 $$;
-COMMENT ON FUNCTION idivm.trusts(oid, oid) IS 'whether code of one role may run with the rights of another';
+COMMENT ON FUNCTION idivm.trusts(oid, oid) IS 'whether code of one role may run with the rights of another role';
 
--- What runs when a query is planned or answered, as far as PostgreSQL knows it: functions, also behind operators,
--- casts and aggregates, and domains, whose owners can give them constraints at any time; foreign tables with
--- their servers. It goes through plain views, and the types of the columns that are read.
+-- Return the code that runs when a query is planned or executed, as far as PostgreSQL's catalog shows it:
+-- functions, also behind operators, casts and aggregates; domains, whose owners can add constraints at any time;
+-- foreign tables with their servers. The search includes plain views and the types of the columns that are read.
 CREATE OR REPLACE FUNCTION idivm.code_behind(definition regclass, types oid[])
     RETURNS TABLE (what text, owner oid)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-    -- It looks up few objects by their numbers, whatever the planner expects.
+    -- The function looks up a few objects by OID; the planner would choose scans.
     SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
 AS $$
 BEGIN
@@ -49,11 +51,11 @@ BEGIN
               AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_type'::regclass)
             UNION ALL
             SELECT 'pg_rewrite'::regclass, r.oid
-            -- A materialized view below is read as it is stored.
+            -- A materialized view below is read as stored.
             FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class AND (c.relkind = 'v' OR c.oid = definition)
             WHERE u.class = 'pg_class'::regclass AND r.ev_class = u.object AND r.rulename = '_RETURN'
             UNION ALL
-            -- A maintained view below is read where its content is stored.
+            -- A maintained view below is read as stored.
             SELECT 'pg_class'::regclass, c.oid
             FROM pg_depend d JOIN pg_class c ON c.oid = d.refobjid AND c.relkind IN ('v', 'f')
             WHERE u.class IN ('pg_rewrite'::regclass, 'pg_proc'::regclass) AND d.classid = u.class AND d.objid = u.object
@@ -85,7 +87,7 @@ BEGIN
             JOIN pg_proc f ON f.oid = to_regprocedure(ring.part)
             WHERE u.class = 'pg_proc'::regclass AND p.oid = u.object
         ) AS further
-        -- PostgreSQL's own objects have smaller numbers, and depend on no others.
+        -- Built-in objects have smaller OIDs and depend only on built-in objects.
         WHERE further.object >= 16384
     )
     SELECT CASE p.prokind WHEN 'a' THEN 'the aggregate ' ELSE 'the function ' END || p.oid::regprocedure, p.proowner
@@ -103,7 +105,7 @@ END
 $$;
 COMMENT ON FUNCTION idivm.code_behind(regclass, oid[]) IS 'the code of users that a query calls, with its owners';
 
--- Why a role, or else the owner of a definition, does not trust what it calls.
+-- Return why a role, by default the owner of the definition, does not trust the code of a query.
 CREATE OR REPLACE FUNCTION idivm.distrusted(definition regclass, types oid[], who oid DEFAULT NULL) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -121,8 +123,8 @@ BEGIN
 END
 $$;
 
--- Who owns a view: the owner of its definition, with whose rights the program runs, and the owner of the relation that
--- users read, if that is another role. An orchestrator that plans the view of another role owns the definition.
+-- Return the owners of a view: the owner of its definition, with whose rights the program runs, and the owner of
+-- the relation that users read. They differ if an orchestrator has planned the view of another role.
 CREATE OR REPLACE FUNCTION idivm.owners(view_id integer) RETURNS SETOF oid
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -132,8 +134,9 @@ AS $$
 $$;
 COMMENT ON FUNCTION idivm.owners(integer) IS 'the owners of a view''s definition and of the relation that users read';
 
--- Why PostgreSQL would not let the query of a view read what it reads. Below a plain view its owner is asked,
--- or, if it is a security_invoker view, who reads the maintained view: in a refresh, its owner.
+-- Return why PostgreSQL would refuse to let the query of a view read its relations. For a relation below a plain
+-- view, PostgreSQL checks the rights of the owner of the plain view or, if it is a security_invoker view, of the
+-- role that runs the query: in a refresh, the owner of the maintained view.
 CREATE OR REPLACE FUNCTION idivm.unreadable(view_id integer) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -167,7 +170,7 @@ BEGIN
         WHERE a.hides OR NOT (
             has_table_privilege(a.asked, a.relation, 'SELECT')
             OR CASE WHEN a.columns = '{}' THEN has_any_column_privilege(a.asked, a.relation, 'SELECT')
-                    -- Of a column that is gone nothing is known.
+                    -- Nothing is known about dropped columns.
                     ELSE NOT EXISTS (SELECT FROM unnest(a.columns) AS n
                                      WHERE NOT has_column_privilege(a.asked, a.relation, n, 'SELECT')) END)
         ORDER BY a.relation::text COLLATE "C" LIMIT 1
@@ -175,7 +178,8 @@ BEGIN
 END
 $$;
 
--- Why the query of a view may not call what it calls. PostgreSQL asks who runs a query, also below plain views.
+-- Return why the query of a view may not call a function. PostgreSQL checks the role that runs the query, also
+-- below plain views.
 CREATE OR REPLACE FUNCTION idivm.uncallable(view_id integer) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -202,8 +206,8 @@ BEGIN
 END
 $$;
 
--- Whether somebody whom the owner of a view does not trust has replaced a plain view below it. What it reads and
--- calls now is found out by planning the view again.
+-- Return whether a role that the owner of a view does not trust has replaced a plain view below it. Planning the
+-- view again finds out what that plain view now reads and calls.
 CREATE OR REPLACE FUNCTION idivm.replaced(view_id integer) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -222,9 +226,9 @@ BEGIN
 END
 $$;
 
--- Keeps plain views of roles that the owner of a view does not trust as they are until the end of the transaction, so
--- that what was found out about them still holds when they are read. To prepare a statement locks all that it
--- names, and neither plans anything nor asks for rights.
+-- Lock plain views of roles that the owner of a view does not trust until the end of the transaction, so that the
+-- result of the checks still holds when they are read. PREPARE locks all relations in the statement, and neither
+-- plans the query nor checks rights.
 CREATE OR REPLACE FUNCTION idivm.hold_views_below(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -248,7 +252,7 @@ BEGIN
     IF current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable') THEN
         RETURN;
     END IF;
-    -- PostgreSQL reads views as they are, and a query of the catalog as the snapshot has them.
+    -- PostgreSQL uses the current definition of a view, but a query on the catalog sees the snapshot's.
     FOR changer IN
         SELECT r.xmax::text::bigint FROM pg_rewrite r WHERE r.ev_class = ANY (held.views) AND r.xmax <> '0'
     LOOP
@@ -264,8 +268,8 @@ BEGIN
 END
 $$;
 
--- Why a view may not be maintained, or NULL. Of a view that reads nobody else's views and calls no code of users
--- nothing is asked: PostgreSQL itself checks the rights to its tables as they are read.
+-- Return why a view may not be maintained, or NULL. A view that reads only views of its owner and calls no code of
+-- users needs no check: PostgreSQL itself checks the rights to its tables.
 CREATE OR REPLACE FUNCTION idivm.forbidden(view_id integer) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -278,7 +282,8 @@ END
 $$;
 COMMENT ON FUNCTION idivm.forbidden(integer) IS 'why a view may not be maintained: what its owner may not read or does not trust';
 
--- Leaves a synchronous view, and the views that read it, to the next refresh that may bring them up; writers go on.
+-- Mark a synchronous view, and the views above it, as stale until a refresh with the necessary rights; writers
+-- continue.
 CREATE OR REPLACE FUNCTION idivm.leave_behind(view_id integer, reason text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -301,7 +306,7 @@ BEGIN
 END
 $$;
 
--- Notes what a view reads, and whether others' rights or code are to be checked at each refresh.
+-- Store what a view reads, and whether each refresh must check rights or code of other roles.
 CREATE OR REPLACE FUNCTION idivm.note_reads(view_id integer, captured oid[], reads jsonb) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -323,8 +328,8 @@ BEGIN
 END
 $$;
 
--- Gives what a view consists of to the owner of its definition, where another role has planned it again, and lets the owner
--- of the relation that users read, and whom that role gives it to, read the content.
+-- Transfer the objects of a view to the owner of its definition after another role has planned it, and let the
+-- owner of the relation that users read, and the roles with grants on it, read the content.
 CREATE OR REPLACE FUNCTION idivm.hand_over(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

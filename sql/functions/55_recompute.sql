@@ -1,6 +1,6 @@
--- Recomputing what a view stores: its query is evaluated, and the difference is applied.
+-- Recompute a state: evaluate its query and apply the difference.
 
--- Whether PostgreSQL would evaluate a query with parallel workers.
+-- Return whether PostgreSQL would evaluate a query with parallel workers.
 CREATE OR REPLACE FUNCTION idivm.runs_in_parallel(query text) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -13,10 +13,10 @@ END
 $$;
 COMMENT ON FUNCTION idivm.runs_in_parallel(text) IS 'whether PostgreSQL would evaluate a query with parallel workers';
 
--- Runs a statement that reads the rows of a query, which stands between `head` and `tail`, and returns the number
--- that it gives. Where PostgreSQL would evaluate the query with parallel workers, this is done first, into a table of
--- this transaction: they do not work for a statement that changes a table, nor for one that fills a variable. The
--- table is not temporary, because a transaction with temporary tables cannot be prepared.
+-- Run a statement that reads the rows of a query, which stands between `head` and `tail`, and return the number in
+-- its result. If PostgreSQL would use parallel workers for the query, the function first evaluates it into a table
+-- of this transaction, because statements that change a table or assign a variable get no parallel workers. The
+-- table is not temporary: a transaction with temporary tables cannot be prepared.
 CREATE OR REPLACE FUNCTION idivm.run_over(state regclass, query text, head text, tail text) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -31,8 +31,8 @@ BEGIN
             EXECUTE 'DROP TABLE ' || staged;
             RETURN changed;
         EXCEPTION WHEN OTHERS THEN
-            -- The owner may not create tables here any more, or an event trigger forbids it. Errors of the query and of
-            -- the statement come again below.
+            -- The owner may have lost the right to create tables here, or an event trigger refuses it. Errors of
+            -- the query or of the statement occur again below.
             changed := NULL;
         END;
     END IF;
@@ -41,13 +41,13 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.run_over(regclass, text, text, text) IS
-    'runs a statement that reads the rows of a query, which parallel workers evaluate first where that pays';
+    'runs a statement that reads the rows of a query, which parallel workers evaluate first if PostgreSQL would use them';
 
--- Gives a state the rows of its query and returns how many rows it changed. Only the difference is written, so
--- that readers and the views above see no other change. A full join finds it: it is never a nested loop,
--- whatever the planner expects. It is written in the order of the key, which about halves the time that indexes
--- take. `together` names the columns that order the first rows. It runs with the
--- settings of an ordinary query, not with those of the program that calls it, and with the rights of the caller.
+-- Change a state into the rows of its query, and return the number of changed rows. Only the difference is
+-- written, so that readers and the views above see no other changes. A full join finds the difference, because
+-- PostgreSQL never executes it as a nested loop. Rows are written in the order of the key, which halves the time
+-- for the indexes. `together` names the columns that order first rows. The function runs with the settings of an
+-- ordinary query, not with the settings of the calling program, and with the rights of the caller.
 CREATE OR REPLACE FUNCTION idivm.recompute_state(state regclass, key text[], nullable text[], together text[], query text)
     RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -61,7 +61,7 @@ DECLARE
     old_row text := 't.' || array_to_string(columns, ', t.');
     new_row text := 'f.' || array_to_string(columns, ', f.');
     sets text := (SELECT string_agg(format('%1$s = f.%1$s', name), ', ') FROM unnest(columns) AS name);
-    -- NULL equals NULL within an array, and an array can be hashed. An array of arrays has no place for NULL.
+    -- NULL equals NULL within an array, and an array can be hashed. A NULL array within an array is not possible.
     same text := coalesce((SELECT string_agg(
         CASE WHEN name = ANY (nullable) THEN format('ARRAY[t.%1$I] = ARRAY[f.%1$I]', name)
              ELSE format('t.%1$I = f.%1$I', name) END, ' AND ') FROM unnest(key) AS name), 'true');
@@ -101,11 +101,11 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.recompute_state(regclass, text[], text[], text[], text) IS
-    'gives a state table the rows of its query, and writes only the difference';
+    'changes a state table into the rows of its query, and writes only the difference';
 
--- Gives the content of a view the rows of its definition, whose rows may repeat and need no key, and returns how many
--- rows it deleted and inserted. A row is known by a digest of its content and a number among equal rows, in the
--- columns `row_name` and `nth_name` of the state; a state with no place for these columns computes them again.
+-- Change the content of a view without a key into the rows of its definition, and return how many rows were
+-- deleted and inserted. The columns `row_name` and `nth_name` of the state identify a row by a digest of its
+-- values and a number among equal rows. A state without these columns computes them each time.
 CREATE OR REPLACE FUNCTION idivm.recompute_bag(state regclass, definition regclass, row_name text, nth_name text, is_distinct boolean)
     RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET max_parallel_workers_per_gather = 0
@@ -145,4 +145,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.recompute_bag(regclass, regclass, text, text, boolean) IS
-    'gives the content of a view the rows of its definition, and writes only the difference';
+    'changes the content of a view into the rows of its definition, and writes only the difference';

@@ -1,9 +1,9 @@
--- Collecting logs, and dropping what no view needs any more.
+-- Emptying logs, and removing the objects of dropped views.
 
--- A view that is to be rebuilt does not need its log, unless its refresh is under way.
--- It runs with its caller's rights: as collect_source calls it, those of the owner.
--- `closed` is a transaction number: the segment has rows of earlier transactions alone. A watermark whose snapshot
--- saw all these end has consumed the segment, and no row is read.
+-- Empty a log segment if all views have consumed it. A view that is to be rebuilt does not need its log, unless
+-- its refresh is running. The function runs with the rights of its caller: collect_source calls it with the rights
+-- of the owner. `closed` is a transaction number: the segment contains only rows of earlier transactions. A
+-- watermark whose snapshot saw all these end has consumed the segment, so no row must be read.
 CREATE OR REPLACE FUNCTION idivm.free_segment(source integer, segment regclass, closed xid8) RETURNS bigint
     LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -34,7 +34,7 @@ BEGIN
     floor := (SELECT pg_snapshot_xmin((w.mark).snapshot) FROM idivm.watermarks w WHERE w.view = ANY (readers) ORDER BY 1 LIMIT 1);
     needed := floor IS NOT NULL AND coalesce(floor < closed, true);
     IF needed THEN
-        -- A view that is far behind shows on the last page.
+        -- The last page shows most views that lag far behind.
         EXECUTE format('SELECT EXISTS (SELECT %s AND change.ctid >= $4) OR EXISTS (SELECT %s)', pending, pending)
         INTO needed USING source, readers, floor, idivm.last_page(segment);
     END IF;
@@ -46,8 +46,8 @@ BEGIN
 END
 $$;
 
--- Empties the segment that is not written, and once the other has grown to so many pages, moves
--- the writers over and empties that one too if it can be.
+-- Empty the log segment that is not being written. If the other segment has at least `pages` pages, direct the
+-- writers to the empty segment, and empty the full segment too if possible.
 CREATE OR REPLACE FUNCTION idivm.collect_source(source integer, pages integer DEFAULT 64) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -60,7 +60,7 @@ DECLARE
     bound xid8;
     freed bigint;
 BEGIN
-    -- What an older snapshot does not see it must not throw away.
+    -- A transaction with an old snapshot must not delete log rows that it does not see.
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
        OR NOT pg_try_advisory_xact_lock(idivm.lock_class(), -source) THEN
         RETURN 0;
@@ -86,8 +86,8 @@ BEGIN
 END
 $$;
 
--- Before a refresh takes its snapshot: moves the writers of long logs over to the other segment and returns the
--- sources of these logs, for `note_turns` in the next transaction.
+-- Before a refresh takes its snapshot, direct the writers of long logs to the other segment. Return the sources of
+-- these logs for `note_turns` in the next transaction.
 CREATE OR REPLACE FUNCTION idivm.turn_logs(view_ids integer[], pages integer DEFAULT 64) RETURNS integer[]
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -106,7 +106,7 @@ BEGIN
     LOOP
         IF log.sizes[1 + (log.turn & 1)] >= pages * current_setting('block_size')::bigint
            AND log.sizes[2 - (log.turn & 1)] = 0 AND pg_try_advisory_xact_lock(idivm.lock_class(), -log.source)
-           -- Another session may have turned it since.
+           -- Another session may have switched the segments since.
            AND pg_sequence_last_value(log.numbers::oid) >> 32 = log.turn THEN
             PERFORM setval(log.numbers, (log.turn + 1) << 32);
             turned := turned || log.source;
@@ -116,13 +116,13 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.turn_logs(integer[], integer) IS
-    'moves the writers of long logs of some views over to the other segment, before a refresh';
+    'directs the writers of long logs of some views to the other segment, before a refresh';
 
--- Notes from which transaction on nobody writes the other segment of some logs, so that a collection after the
--- refresh need not read what the refresh has consumed. A writer has its transaction number before it takes the number
--- of a statement. So whoever took one of an earlier turn has a smaller transaction number than this transaction,
--- which gets its own after it has read the turn. It waits for nobody: for a source that another transaction changes,
--- nothing is noted.
+-- Store from which transaction on no writer uses the other segment of some logs, so that a collection after the
+-- refresh need not read the consumed rows. A writer gets its transaction number before it gets the number of a
+-- statement. So every writer with a number from the former turn has a smaller transaction number than this
+-- transaction, which gets its own after it has read the turn. The function never waits: it skips sources that
+-- another transaction changes.
 CREATE OR REPLACE FUNCTION idivm.note_turns(source_ids integer[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -141,7 +141,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.note_turns(integer[]) IS
-    'notes from which transaction on nobody writes the other segment of some logs';
+    'stores from which transaction on no writer uses the other segment of some logs';
 
 CREATE OR REPLACE FUNCTION idivm.collect(pages integer DEFAULT 64) RETURNS bigint
     LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -149,13 +149,13 @@ AS $$
     SELECT coalesce(sum(idivm.collect_source(id, pages)), 0)::bigint FROM idivm.sources
 $$;
 COMMENT ON FUNCTION idivm.collect(integer) IS
-    'empties log segments that every view has consumed, once they have this number of pages';
+    'empties log segments that all views have consumed, if they have at least this number of pages';
 
 -- Removal ------------------------------------------------------------------------------------
 --
--- The view's owner may have lost membership in the role that owns a table. To lock the table or to drop a
--- trigger needs rights on it. To drop a function does not, and takes the triggers along that call it. What
--- is left does nothing without its view.
+-- The owner of a view may have lost membership in the role that owns a table. Locking the table or dropping a
+-- trigger would need rights on it. Dropping a function does not, and CASCADE drops the triggers that call it. The
+-- remaining objects have no effect without the view.
 
 CREATE OR REPLACE FUNCTION idivm.owns(relation regclass) RETURNS boolean
     LANGUAGE sql STABLE
@@ -208,9 +208,10 @@ BEGIN
 END
 $$;
 
--- Removes a view and what only it used; the public relation too unless it is to be kept.
--- A collection reads a log's numbers before its rows; dropping a log takes them in the other order. So the locks of
--- all logs are taken first, and a collection that looks at the other logs of a view finds them all or none.
+-- Remove a view and all that only this view used; also its public relation unless `keep_relation` is set. A
+-- collection reads a log's numbers before its rows, but dropping a log locks them in the other order. So the
+-- function first locks all logs, and a collection that looks at the other logs of a view finds all of them or
+-- none.
 CREATE OR REPLACE FUNCTION idivm.uninstall(view_id integer, keep_relation boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -250,14 +251,14 @@ BEGIN
 END
 $$;
 
--- Views of which a part is gone (DROP ... CASCADE on a table, DROP VIEW in plain SQL) or whose
--- creation was cut short, upper ones first. A creation in progress holds its view's lock.
--- A view whose content alone is gone was not dropped: `idivm doctor` makes the content again. A view that looked
--- broken off is looked at again once it is locked, as its creation may have ended meanwhile.
+-- Remove views that lost a part (DROP TABLE ... CASCADE, DROP VIEW in plain SQL) and interrupted creations, upper
+-- views first. A running creation holds the lock of its view. If only the content is missing, the view was not
+-- dropped, and `idivm doctor` restores the content. The function checks an interrupted creation again after it has
+-- locked the view, because the creation may have ended meanwhile.
 --
--- The definition of a view depends on what the query reads, and the relation on the definition. So a view
--- whose definition is gone went with something that it reads; a view without its relation alone was
--- dropped by name.
+-- The definition of a view depends on the relations that the query reads, and the public relation depends on the
+-- definition. So a view without a definition was dropped with a relation that it reads, and a view that has only
+-- lost its relation was dropped by name.
 CREATE OR REPLACE FUNCTION idivm.drop_orphans() RETURNS integer
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -290,15 +291,15 @@ BEGIN
     RETURN swept;
 END
 $$;
-COMMENT ON FUNCTION idivm.drop_orphans() IS 'removes the rest of dropped views and of interrupted creations; returns their number';
+COMMENT ON FUNCTION idivm.drop_orphans() IS 'removes the remaining objects of dropped views and of interrupted creations; returns the number of views';
 
--- Views with more than one state table.
+-- Views with several state tables.
 
--- Drops the state tables of a view, whose names all end in its number.
--- Views whose content is no table, but a query over state tables: a view in idivm_state in its place.
+-- Drop the state tables of a view, whose names all end in its ID. A content that is a query over state tables, and
+-- not a table, is a view in idivm_state.
 
--- Content that is a view goes before the tables it reads. A synchronous view turns away from its tables until it has
--- new ones.
+-- A content that is a view is dropped before the tables that it reads. A synchronous view stops reading its tables
+-- until it has new ones.
 CREATE OR REPLACE FUNCTION idivm.drop_states(view_id integer, keep_content boolean) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -358,8 +359,8 @@ WHERE v.status = 'building'
       AND EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = v.state);
 COMMENT ON VIEW idivm.broken_off IS 'interrupted creations and views with missing objects, which idivm.drop_orphans removes';
 
--- The sources of some views whose logs have something to free or are so long that they may, or may be
--- longer than one of their readers allows: mostly none. What this does not look at, collect_source does.
+-- Return those sources of some views whose logs may contain consumed rows or may exceed the limit of a view.
+-- Usually there are none. collect_source makes the exact checks.
 CREATE OR REPLACE FUNCTION idivm.collectable(view_ids integer[], pages integer DEFAULT 64) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$

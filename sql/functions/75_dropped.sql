@@ -1,7 +1,8 @@
--- Views that DROP ... CASCADE takes along with what they read, and event triggers that tell at once.
+-- Views that DROP ... CASCADE drops with a relation that they read, and event triggers that report this
+-- immediately.
 
--- The rights that others than its owner have on a relation. A row of PostgreSQL's own type for them could not be
--- restored where a role is missing.
+-- Return the rights that other roles than the owner have on a relation. The type aclitem could not be restored in
+-- a cluster that lacks a role.
 CREATE OR REPLACE FUNCTION idivm.grants_on(relation regclass) RETURNS jsonb
     LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -14,21 +15,21 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION idivm.grants_on(regclass) IS 'the rights of others on a relation, as privilege, role and grant option';
 
--- Keeps the rights on views, which a view that is restored gets again: when it is dropped, they are gone.
+-- Store the rights on views. A restored view gets them again; after a drop they could not be read.
 CREATE OR REPLACE FUNCTION idivm.note_grants() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- A role that may only refresh leaves that to others.
+    -- A role that may only refresh leaves this to others.
     IF has_table_privilege('idivm.views', 'UPDATE') THEN
         UPDATE idivm.views v SET grants = idivm.grants_on(v.relation)
         WHERE v.relation IS NOT NULL AND v.grants IS DISTINCT FROM idivm.grants_on(v.relation);
     END IF;
 END
 $$;
-COMMENT ON FUNCTION idivm.note_grants() IS 'keeps the rights on maintained views';
+COMMENT ON FUNCTION idivm.note_grants() IS 'stores the rights on maintained views';
 
--- Remembers a view that went with what it read, and tells the session.
+-- Store a view that was dropped with a relation that it reads, and warn the session.
 CREATE OR REPLACE FUNCTION idivm.note_dropped(view_id integer, name text, cause text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -55,7 +56,7 @@ BEGIN
 END
 $$;
 
--- Where a superuser installs the extension, event triggers tell at once what refreshes else find later.
+-- If a superuser installs the extension, event triggers report immediately what refreshes would find later.
 
 CREATE OR REPLACE FUNCTION idivm.refuse_replacement() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -63,8 +64,8 @@ AS $$
 DECLARE
     replaced regclass;
 BEGIN
-    -- idivm's own statements make relations that read its state tables, and only these. A user who
-    -- writes such a view is not held up: is_shown() finds it.
+    -- Only idivm's own statements create relations that read its state tables. A user who writes such a view
+    -- passes; is_shown() finds the replaced relation later.
     FOR replaced IN
         SELECT v.relation
         FROM pg_event_trigger_ddl_commands() AS c
@@ -87,7 +88,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION idivm.refuse_replacement() IS 'event trigger that refuses CREATE OR REPLACE VIEW over a maintained view';
+COMMENT ON FUNCTION idivm.refuse_replacement() IS 'event trigger that refuses CREATE OR REPLACE VIEW on a maintained view';
 
 CREATE OR REPLACE FUNCTION idivm.note_cascade() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -104,7 +105,7 @@ BEGIN
                   WHERE o.classid = 'pg_class'::regclass AND o.objid = v.definition::oid);
 END
 $$;
-COMMENT ON FUNCTION idivm.note_cascade() IS 'event trigger that warns about maintained views that DROP ... CASCADE takes along';
+COMMENT ON FUNCTION idivm.note_cascade() IS 'event trigger that warns about maintained views that DROP ... CASCADE drops';
 
 CREATE OR REPLACE PROCEDURE idivm.guard_views()
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -120,4 +121,4 @@ BEGIN
 END
 $$;
 COMMENT ON PROCEDURE idivm.guard_views() IS
-    'makes the event triggers that refuse to replace maintained views and tell when they are dropped; needs a superuser';
+    'creates the event triggers that refuse to replace maintained views and report their drops; needs a superuser';

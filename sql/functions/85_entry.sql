@@ -1,14 +1,14 @@
--- Creating and changing maintained views in SQL alone, from any client and inside a transaction.
+-- Create and change maintained views in SQL, from any client and inside a transaction.
 --
--- SQL cannot plan a view: the orchestrator does. Until then the view is an ordinary view of its query, with a row in
--- idivm.unplanned_views. Every read computes the query, so the content is right in every mode, no write does more work
--- or fails, and readers and the owner have the rights that PostgreSQL gives them to any view. An orchestrator then
--- replaces the query by the stored content under the same name (orchestrator/runtime/unplanned.py).
+-- SQL cannot plan a view: the orchestrator does. Until then the view is an ordinary view of its query, with a row
+-- in idivm.unplanned_views. Each read computes the query, so the content is correct in every mode, writes cost
+-- nothing and cannot fail, and PostgreSQL gives readers and the owner the rights as for any view. An orchestrator
+-- then replaces the query by the stored content under the same name (orchestrator/runtime/unplanned.py).
 --
--- All functions run with the rights of their caller. The argument `path` is the caller's search_path, by which names
--- in a query are resolved; all other names are resolved under the pinned path.
+-- All functions run with the rights of their caller. The argument `path` is the caller's search_path. It resolves
+-- the names in a query; all other names are resolved under the pinned path.
 
--- The options of a view with the pattern of their values (orchestrator/frontend/options.py).
+-- Return the options of a view, with a pattern for the values of each (orchestrator/frontend/options.py).
 CREATE OR REPLACE FUNCTION idivm.option_patterns() RETURNS TABLE (name text, pattern text)
     LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC
@@ -34,7 +34,7 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION idivm.option_patterns() IS 'the options of maintained views, with a pattern of their values';
 
--- The options as idivm.views has them: lower-case text, each checked. NULL values are left out.
+-- Return the options as idivm.views stores them, in lower case and checked, without NULL values.
 CREATE OR REPLACE FUNCTION idivm.checked_options(options jsonb) RETURNS jsonb
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -64,9 +64,9 @@ BEGIN
     RETURN checked;
 END
 $$;
-COMMENT ON FUNCTION idivm.checked_options(jsonb) IS 'the options of a view as text, or an error that names the wrong option';
+COMMENT ON FUNCTION idivm.checked_options(jsonb) IS 'checks the options of a view; an error names the wrong option';
 
--- The settings that a result may depend on (orchestrator/planning/view.py), as this session has them.
+-- Return the session's values of the settings that a result may depend on (orchestrator/planning/view.py).
 CREATE OR REPLACE FUNCTION idivm.session_settings() RETURNS jsonb
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -75,7 +75,7 @@ AS $$
                      'lc_monetary', 'lc_numeric', 'lc_time', 'xmlbinary')
 $$;
 
--- A view and the plain views that it reads, however indirectly.
+-- Return a view and the plain views that it reads directly or through other plain views.
 CREATE OR REPLACE FUNCTION idivm.relations_below(view regclass) RETURNS SETOF oid
     LANGUAGE sql STABLE ROWS 3 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -90,16 +90,16 @@ AS $$
     )
     SELECT b.relation FROM below b
 $$;
-COMMENT ON FUNCTION idivm.relations_below(regclass) IS 'a view and the plain views that it reads, however indirectly';
+COMMENT ON FUNCTION idivm.relations_below(regclass) IS 'a view and the plain views that it reads, directly or indirectly';
 
--- A volatile function that a view calls, directly or through plain views below it. Calls of built-in functions are not
--- in pg_depend, so the stored query is searched for the numbers of functions.
+-- Return a volatile function that a view calls directly or through plain views. pg_depend does not contain calls
+-- of built-in functions, so the function searches the stored query for the OIDs of functions.
 CREATE OR REPLACE FUNCTION idivm.volatile_call(view regclass) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT p.proname || '()'
     FROM idivm.relations_below(view) AS below
-    -- The rules of all other views are not to be read.
+    -- LATERAL keeps PostgreSQL from reading the rules of all other views.
     CROSS JOIN LATERAL (SELECT r.ev_action FROM pg_rewrite r WHERE r.ev_class = below OFFSET 0) AS r
     CROSS JOIN LATERAL regexp_matches(r.ev_action::text, ':(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)', 'g') AS called (number)
     JOIN pg_proc p ON p.oid = called.number[1]::oid AND p.provolatile = 'v'
@@ -107,7 +107,7 @@ AS $$
 $$;
 COMMENT ON FUNCTION idivm.volatile_call(regclass) IS 'a volatile function that a view calls, or NULL';
 
--- The options of a view as CREATE OR REPLACE VIEW has to repeat them, such as security_barrier.
+-- Return the options of a view in the form that CREATE OR REPLACE VIEW must repeat, such as security_barrier.
 CREATE OR REPLACE FUNCTION idivm.options_clause(relation regclass) RETURNS text
     LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -115,10 +115,10 @@ BEGIN ATOMIC
     FROM pg_class c CROSS JOIN LATERAL pg_options_to_table(c.reloptions) AS o
     WHERE c.oid = relation;
 END;
-COMMENT ON FUNCTION idivm.options_clause(regclass) IS 'the options of a view, as CREATE OR REPLACE VIEW has to repeat them';
+COMMENT ON FUNCTION idivm.options_clause(regclass) IS 'the options of a view, in the form that CREATE OR REPLACE VIEW must repeat';
 
--- Makes a relation an ordinary view of a query, which refuses writes as a maintained view does. The parentheses make
--- a text of several statements a syntax error.
+-- Turn a relation into an ordinary view of a query that refuses writes like a maintained view. With the
+-- parentheses, a text of several statements is a syntax error.
 CREATE OR REPLACE FUNCTION idivm.show_query(relation text, columns text[], query text, path text, replacing boolean)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -164,7 +164,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.show_query(text, text[], text, text, boolean) IS
-    'makes a relation an ordinary view of a query, until an orchestrator plans it';
+    'turns a relation into an ordinary view of a query, until an orchestrator plans it';
 
 CREATE OR REPLACE FUNCTION idivm.create_view(
     name text, query text, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
@@ -210,7 +210,7 @@ $$;
 COMMENT ON FUNCTION idivm.create_view(text, text, text, text, text, jsonb, boolean, boolean, text) IS
     'creates a view, which computes its query until the next orchestrator plans it';
 
--- Refuses to note anything about the view of another role.
+-- Refuse to store anything about the view of another role.
 CREATE OR REPLACE FUNCTION idivm.check_unplanned() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -229,7 +229,7 @@ COMMENT ON FUNCTION idivm.check_unplanned() IS 'lets each role write the rows of
 CREATE OR REPLACE TRIGGER check_owner BEFORE INSERT OR UPDATE OR DELETE ON idivm.unplanned_views
     FOR EACH ROW EXECUTE FUNCTION idivm.check_unplanned();
 
--- Notes that a view waits for an orchestrator.
+-- Record that a view waits for an orchestrator.
 CREATE OR REPLACE FUNCTION idivm.ask_for_plan(view regclass, options jsonb, settings jsonb, with_data boolean DEFAULT true)
     RETURNS void
     LANGUAGE sql SET search_path = pg_catalog, pg_temp
@@ -241,7 +241,7 @@ AS $$
     SELECT idivm.describe(view);
 $$;
 
--- Whether a view waits to be planned. A view that was created WITH NO DATA is planned once somebody refreshes it.
+-- Return whether a view waits to be planned. A view created WITH NO DATA is planned at its first refresh.
 CREATE OR REPLACE FUNCTION idivm.plan_at_refresh(view regclass) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -252,7 +252,7 @@ BEGIN
 END
 $$;
 
--- Whether an orchestrator serves this database: it holds this lock while it does.
+-- Return whether `idivm serve` is running for this database: it holds this lock.
 CREATE OR REPLACE FUNCTION idivm.is_served() RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -261,7 +261,7 @@ AS $$
         WHERE l.locktype = 'advisory' AND l.classid = idivm.lock_class()::oid AND l.objid = 0 AND l.objsubid = 2
           AND l.granted AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
 $$;
-COMMENT ON FUNCTION idivm.is_served() IS 'whether idivm serve is at work in this database';
+COMMENT ON FUNCTION idivm.is_served() IS 'whether idivm serve is running for this database';
 
 CREATE OR REPLACE PROCEDURE idivm.create_view_now(
     name text, query text, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,

@@ -1,6 +1,7 @@
--- Changing, pausing, dropping and explaining views in SQL alone; 85_entry.sql creates them.
+-- Change, pause, drop and explain views in SQL; 85_entry.sql creates them.
 
--- The number of a planned view, or NULL; an error if the view is not idivm's, or not the caller's to change.
+-- Return the ID of a planned view, or NULL. Fail if idivm does not maintain the view or the caller may not change
+-- it.
 CREATE OR REPLACE FUNCTION idivm.own_view(view regclass) RETURNS integer
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -14,7 +15,7 @@ BEGIN
 END
 $$;
 
--- Whether the caller may change the catalog. Other roles leave what this takes to the next orchestrator.
+-- Return whether the caller may change the catalog. Other roles leave such changes to the next orchestrator.
 CREATE OR REPLACE FUNCTION idivm.may_change_catalog() RETURNS boolean
     LANGUAGE sql STABLE
     RETURN pg_catalog.has_table_privilege('idivm.views', 'INSERT, UPDATE, DELETE');
@@ -31,7 +32,7 @@ BEGIN
 END
 $$;
 
--- The maintained views that read a planned view, however indirectly, upper ones first.
+-- Return the maintained views that read a planned view directly or indirectly, upper views first.
 CREATE OR REPLACE FUNCTION idivm.views_above(view_id integer) RETURNS integer[]
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -44,14 +45,14 @@ AS $$
     FROM (SELECT a.id, max(a.depth) AS depth FROM above a WHERE a.depth > 0 GROUP BY a.id) AS deepest
 $$;
 
--- The names of some planned views, as a sentence lists them.
+-- Return the names of some planned views for a sentence.
 CREATE OR REPLACE FUNCTION idivm.names_of(view_ids integer[]) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT string_agg(coalesce(v.relation::text, v.name), ', ' ORDER BY v.id) FROM idivm.views v WHERE v.id = ANY (view_ids)
 $$;
 
--- Keeps refreshes and writers away from views that are to go.
+-- Keep refreshes and writers away from views that are about to be dropped.
 CREATE OR REPLACE FUNCTION idivm.hold_views(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -107,9 +108,9 @@ END
 $$;
 COMMENT ON FUNCTION idivm.drop_view(text, boolean, boolean, text) IS 'drops a maintained view';
 
--- Turns a view into an ordinary view of a query, which the next orchestrator plans. The maintained views that read it
--- turn into ordinary views of their queries, too: their content would be that of the former query. The caller has to
--- own them, as for any change of a view.
+-- Turn a view into an ordinary view of a query, which the next orchestrator plans. The maintained views above it
+-- become ordinary views of their queries too, because their content belongs to the former query. The caller must
+-- own them, as for every change of a view.
 CREATE OR REPLACE FUNCTION idivm.unplan(view regclass, columns text[], query text, options jsonb, settings jsonb, path text)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -142,7 +143,7 @@ BEGIN
         PERFORM idivm.ask_for_plan(reader.relation, reader.options, reader.settings || idivm.session_settings());
         PERFORM idivm.show_query(reader.relation::text, shown.columns, shown.query, 'pg_catalog, pg_temp', true);
     END LOOP;
-    -- Before the query changes, so that the event trigger of maintained views lets it pass.
+    -- This precedes the change of the query, so that the event trigger for maintained views lets it pass.
     PERFORM idivm.ask_for_plan(view, options, settings);
     BEGIN
         PERFORM idivm.show_query(relation, columns, query, path, true);
@@ -153,7 +154,7 @@ BEGIN
                                  relation, idivm.names_of(above)),
                 HINT = 'Add columns at the end, or drop these views first.';
         END IF;
-        -- Other columns: only a view that nothing reads can make room.
+        -- The columns differ: only a view that no other relation reads can be dropped and created again.
         DELETE FROM idivm.unplanned_views u WHERE u.relation = view;
         properties := ARRAY(SELECT idivm.properties_of(view, 'VIEW'));
         former := view;
@@ -167,7 +168,7 @@ BEGIN
             MESSAGE = format('%s cannot read the maintained views %s, which read %s', relation, idivm.names_of(above), relation);
     END IF;
     IF view_id IS NOT NULL AND idivm.may_change_catalog() THEN
-        -- Upper views first, as they capture the content of the lower ones.
+        -- Upper views first, because they capture the content of the lower views.
         PERFORM idivm.uninstall(id, true) FROM unnest(above || view_id) AS id;
     END IF;
     RETURN view;
@@ -193,7 +194,7 @@ $$;
 COMMENT ON FUNCTION idivm.replace_view(regclass, text, text, text, text, jsonb, text) IS
     'replaces the query of a view; options that are not given stay';
 
--- The options that a view was asked for with.
+-- Return the options that a view was created with.
 CREATE OR REPLACE FUNCTION idivm.options_of(view regclass, view_id integer) RETURNS jsonb
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -210,7 +211,7 @@ CREATE OR REPLACE FUNCTION idivm.alter_view(
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- Options that ask for no other plan.
+    -- These options need no new plan.
     light CONSTANT text[] := '{maintain,staleness,log_limit,on_log_limit,initialise,on_drop,on_error}';
     view_id integer := idivm.own_view(view);
     wanted jsonb := idivm.checked_options(
@@ -253,7 +254,7 @@ $$;
 COMMENT ON FUNCTION idivm.alter_view(regclass, text, text, text, jsonb, text, text, regrole) IS
     'changes the options of a view, or its name, schema or owner';
 
--- Gives a planned view another mode within this transaction: at its end the content is right in the new mode.
+-- Change the mode of a planned view in this transaction: at its end, the content is up to date in the new mode.
 CREATE OR REPLACE FUNCTION idivm.change_mode(view regclass, view_id integer, mode text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -271,8 +272,8 @@ BEGIN
 END
 $$;
 
--- A paused view stays as it is: only a refresh by its name, or of a view that reads it, changes it. A view that waits
--- to be planned goes on to wait.
+-- Pause a view: only a refresh that names the view, or a refresh of a view above it, changes it. A view that waits
+-- to be planned continues to wait.
 CREATE OR REPLACE FUNCTION idivm.pause_view(view regclass) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -317,9 +318,9 @@ END
 $$;
 COMMENT ON FUNCTION idivm.resume_view(regclass) IS 'ends a pause by idivm.pause_view';
 
--- The text of a stored plan with the characters beyond ASCII that it is stored without
--- (orchestrator/catalog/ascii_json.py). Where the database or
--- the client has another encoding than UTF-8, a question mark stands for each.
+-- Return the text of a stored plan with its characters beyond ASCII, which the catalog stores as escapes
+-- (orchestrator/catalog/ascii_json.py). If the database or the client has another encoding than UTF-8, each
+-- becomes a question mark.
 CREATE OR REPLACE FUNCTION idivm.plan_text(stored text) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -330,7 +331,7 @@ AS $$
 $$;
 COMMENT ON FUNCTION idivm.plan_text(text) IS 'the text of a stored plan as people read it';
 
--- How a view is maintained, for people: `idivm explain` shows more.
+-- Return a short description of how a view is maintained; `idivm explain` shows more.
 CREATE OR REPLACE FUNCTION idivm.explain(view regclass) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$

@@ -1,7 +1,7 @@
--- Comparing the query of a view with a text, for tools that create views from files: whatever has not changed stays.
+-- Compare the query of a view with a text, so that tools that create views from files skip unchanged views.
 
--- A query as PostgreSQL prints it with all names in full. A printed text may print otherwise once more, so it is
--- printed twice.
+-- Print a query as PostgreSQL does, with qualified names. PostgreSQL may print its own text differently, so the
+-- function prints twice.
 CREATE OR REPLACE FUNCTION idivm.printed_query(query text, path text) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -33,4 +33,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.has_query(regclass, text, text) IS
-    'whether a maintained or plain view has this query, whatever the layout of its text';
+    'whether a maintained or plain view has this query, regardless of the layout of its text';

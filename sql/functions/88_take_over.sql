@@ -1,24 +1,25 @@
--- Another kind of relation under the same name: a maintained view in place of a materialized view, and the reverse.
+-- Replace a relation by a relation of another kind under the same name: a materialized view by a maintained view,
+-- or the reverse.
 --
--- PostgreSQL cannot turn a relation into another kind. So the former relation gets another name, a new one is created
--- under its name, all that belongs to the name goes to the new one, all that reads the former one is turned to the new
--- one, and the former one is dropped. If anything still depends on it, the drop fails and nothing has changed.
+-- PostgreSQL cannot change the kind of a relation. So these functions rename the former relation, create a new one
+-- under its name, transfer the properties of the name, make the readers of the former relation read the new one,
+-- and drop the former relation. If an object still depends on it, the drop fails and nothing has changed.
 --
--- All functions run with the rights of their caller, who owns idivm's catalog and has the rights of the owners of the
--- relations concerned. Texts of other roles are parsed here. So the caller has to trust the code behind them, because
--- PostgreSQL runs some code while it reads the text of a query (docs/rights.md).
+-- All functions run with the rights of their caller, who owns idivm's catalog and has the rights of the owners of
+-- the relations. They parse texts of other roles, and PostgreSQL runs some code while it parses a query. So the
+-- caller must trust the code in these texts (docs/rights.md).
 
--- The words by which SQL calls a kind of relation.
+-- Return the SQL keyword for a kind of relation.
 CREATE OR REPLACE FUNCTION idivm.kind_of(relation regclass) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'm' THEN 'MATERIALIZED VIEW' ELSE 'TABLE' END
     FROM pg_class c WHERE c.oid = relation
 $$;
-COMMENT ON FUNCTION idivm.kind_of(regclass) IS 'the words by which SQL calls a kind of relation';
+COMMENT ON FUNCTION idivm.kind_of(regclass) IS 'the SQL keyword for a kind of relation';
 
--- Statements that give a new relation of this name the owner, the rights and the comments that a relation has. The new
--- relation may have rights from the default privileges of a role, which are taken away.
+-- Return statements that give a new relation of this name the owner, the rights and the comments of an existing
+-- relation. They revoke the rights that default privileges gave to the new relation.
 CREATE OR REPLACE FUNCTION idivm.properties_of(relation regclass, kind text) RETURNS SETOF text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -54,8 +55,8 @@ $$;
 COMMENT ON FUNCTION idivm.properties_of(regclass, text) IS
     'statements that give another relation of the same name the owner, the rights and the comments of a relation';
 
--- Gives a new relation what idivm.properties_of found of a former relation of this name, and its indexes. What belongs to
--- a column that is gone is left out, with a notice.
+-- Apply the result of idivm.properties_of for a former relation of this name to a new relation, and create the
+-- indexes again. Properties of missing columns are skipped with a notice.
 CREATE OR REPLACE FUNCTION idivm.give_properties(relation regclass, former oid, properties text[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -77,7 +78,8 @@ $$;
 COMMENT ON FUNCTION idivm.give_properties(regclass, oid, text[]) IS
     'gives a new relation the owner, the rights, the comments and the indexes of a former relation of its name';
 
--- Takes away what default privileges gave to others, and to the owner if the owner's own rights follow.
+-- Revoke the rights that default privileges gave to other roles, and to the owner if the owner's own rights
+-- follow.
 CREATE OR REPLACE FUNCTION idivm.revoke_defaults(relation regclass, owners_too boolean) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -95,8 +97,9 @@ BEGIN
 END
 $$;
 
--- What reads a relation, with the text that turns it to whatever has the name of the relation by then: a statement, or
--- the query of a materialized view, which has to be created again. Other objects keep the relation from being dropped.
+-- Return the readers of a relation. For a view, the text is a statement that makes it read the relation that then
+-- has the name; for a materialized view, it is the query, because it must be created again. Other dependent
+-- objects keep the relation from being dropped.
 CREATE OR REPLACE FUNCTION idivm.dependents_of(relation regclass)
     RETURNS TABLE (dependent oid, owner oid, object text, statement text, query text, is_filled boolean)
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -122,9 +125,9 @@ AS $$
     FROM pg_depend d JOIN pg_policy p ON p.oid = d.objid JOIN pg_class c ON c.oid = p.polrelid
     WHERE d.classid = 'pg_policy'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = relation
 $$;
-COMMENT ON FUNCTION idivm.dependents_of(regclass) IS 'what reads a relation, with the statements that turn it to another one of this name';
+COMMENT ON FUNCTION idivm.dependents_of(regclass) IS 'the readers of a relation, with the statements that make them read another relation of this name';
 
--- Statements that create the indexes and statistics of a materialized view again.
+-- Return statements that create the indexes and statistics of a materialized view again.
 CREATE OR REPLACE FUNCTION idivm.storage_of(relation regclass) RETURNS SETOF text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -149,7 +152,7 @@ AS $$
 $$;
 COMMENT ON FUNCTION idivm.storage_of(regclass) IS 'statements that create the indexes and statistics of a materialized view again';
 
--- Refuses to parse the text of a role whose code the caller does not trust.
+-- Refuse to parse a text of a role whose code the caller does not trust.
 CREATE OR REPLACE FUNCTION idivm.refuse_distrusted(relation regclass, owner oid, object text) RETURNS void
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -167,8 +170,8 @@ BEGIN
 END
 $$;
 
--- The indexes of a relation whose content idivm stores are those of users: idivm has its own beside them. They are kept
--- here, because the table that holds the content is another one after each plan.
+-- Store the definition of a user's index on a maintained view. idivm has its own indexes beside these. The
+-- definitions are stored because each new plan stores the content in a new table.
 CREATE OR REPLACE FUNCTION idivm.note_index(view regclass, index regclass) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -184,7 +187,7 @@ BEGIN
            ltrim(described.text), obj_description(index, 'pg_class')
     FROM pg_index i
     JOIN pg_class c ON c.oid = i.indexrelid
-    -- What follows the name of the table, whose own name may have the word in it.
+    -- The text after the name of the table; the name itself may contain the same word.
     CROSS JOIN LATERAL (
         SELECT substr(pg_get_indexdef(index), length(format('CREATE %sINDEX %I ON %s', CASE WHEN i.indisunique THEN 'UNIQUE ' END,
                                                             c.relname, i.indrelid::regclass)) + 1) AS text) AS described
@@ -193,10 +196,11 @@ BEGIN
     SET is_unique = excluded.is_unique, definition = excluded.definition, comment = excluded.comment;
 END
 $$;
-COMMENT ON FUNCTION idivm.note_index(regclass, regclass) IS 'keeps the definition of an index for the content of a maintained view';
+COMMENT ON FUNCTION idivm.note_index(regclass, regclass) IS 'stores the definition of an index for the content of a maintained view';
 
--- The code of users that an index runs: its functions, and those behind its operator classes and types. Whoever owns it
--- could have it run at each refresh, with the rights of the view's owner. Superusers may, as idivm trusts them.
+-- Return the code of users that an index runs: its functions and the functions behind its operator classes and
+-- types. Their owner could make them run at each refresh with the rights of the view's owner. Superusers may do
+-- that, because idivm trusts them.
 CREATE OR REPLACE FUNCTION idivm.index_code(index regclass) RETURNS SETOF pg_depend
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -216,12 +220,12 @@ AS $$
 $$;
 COMMENT ON FUNCTION idivm.index_code(regclass) IS 'the objects of an index that run code and do not belong to superusers';
 
--- Creates the indexes of users on the table that holds the content of a view. An index whose column is gone is dropped,
--- with a notice.
+-- Create the indexes of users on the table that holds the content of a view. An index with a missing column is
+-- dropped with a notice.
 --
--- The content has a unique index on its key, which serves for an index of users on the same columns. Others are not
--- unique: within a refresh, a row may get a value before another row loses it, and programs skip rows that are there
--- already.
+-- The content has a unique index on its key, which also serves as the user's index on the same columns. Other
+-- indexes are not unique: within a refresh, a row may receive a value before another row loses it, and programs
+-- skip rows that already exist.
 CREATE OR REPLACE FUNCTION idivm.make_indexes(view regclass, view_id integer, state regclass) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -254,8 +258,8 @@ $$;
 COMMENT ON FUNCTION idivm.make_indexes(regclass, integer, regclass) IS
     'creates the indexes of users on the table that holds the content of a view';
 
--- Puts a relation in the place of another one, with the same name, owner, rights, comments and readers. A materialized
--- view is filled with the rights of its owner, as REFRESH does it. `storage` are statements for its indexes.
+-- Replace a relation by another relation with the same name, owner, rights, comments and readers. A materialized
+-- view is filled with the rights of its owner, as by REFRESH. `storage` contains statements for its indexes.
 CREATE OR REPLACE FUNCTION idivm.exchange(relation regclass, kind text, query text, storage text[] DEFAULT '{}', with_data boolean DEFAULT true)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -280,7 +284,8 @@ BEGIN
         RAISE insufficient_privilege USING MESSAGE = format('must be owner of %s', name);
     END IF;
     PERFORM idivm.refuse_distrusted(relation, was.relowner, name);
-    -- Changes nothing, but waits for readers and keeps new ones away. LOCK TABLE takes no materialized view.
+    -- This changes nothing, but waits for readers and blocks new ones. LOCK TABLE does not accept materialized
+    -- views.
     EXECUTE format('ALTER TABLE %s OWNER TO %s', relation, was.relowner::regrole);
     properties := ARRAY(SELECT idivm.properties_of(relation, kind));
     readers := ARRAY(SELECT to_jsonb(d) FROM idivm.dependents_of(relation) AS d);
@@ -328,10 +333,10 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.exchange(regclass, text, text, text[], boolean) IS
-    'puts a relation in the place of another one, with the same name, owner, rights, comments and readers';
+    'replaces a relation by another relation with the same name, owner, rights, comments and readers';
 
--- The query of a relation that idivm can take over: of a materialized view, or of a view that pg_ivm maintains, which
--- is a table. NULL for any other relation.
+-- Return the query of a relation that idivm can take over: a materialized view, or the table of a view that pg_ivm
+-- maintains. Return NULL for any other relation.
 CREATE OR REPLACE FUNCTION idivm.adoptable(relation regclass, OUT query text, OUT is_pg_ivm boolean)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -344,8 +349,8 @@ BEGIN
         query := pg_get_viewdef(relation);
         RETURN;
     END IF;
-    -- Its catalog has been in pg_catalog, and is now in a schema of its own. Nobody but a role that the caller trusts may
-    -- have made it, because its function runs with the rights of the caller.
+    -- The catalog of pg_ivm was in pg_catalog in earlier versions and is now in its own schema. Its function runs
+    -- with the rights of the caller, so only a role that the caller trusts may own it.
     FOR schema IN
         SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         JOIN pg_proc p ON p.pronamespace = n.oid AND p.proname = 'get_immv_def'
@@ -366,7 +371,7 @@ END
 $$;
 COMMENT ON FUNCTION idivm.adoptable(regclass) IS 'the query of a relation that idivm can take over, or NULL';
 
--- What a materialized view has and a maintained view lacks: idivm.adopt leaves it behind.
+-- Return the properties of a materialized view that a maintained view does not have; idivm.adopt drops them.
 CREATE OR REPLACE FUNCTION idivm.lost_by_adopting(relation regclass) RETURNS SETOF text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -394,9 +399,9 @@ AS $$
     SELECT format('the trigger %s', t.tgname)
     FROM pg_trigger t WHERE t.tgrelid = relation AND NOT t.tgisinternal AND t.tgname NOT LIKE 'IVM\_trigger\_%'
 $$;
-COMMENT ON FUNCTION idivm.lost_by_adopting(regclass) IS 'what a materialized view has and a maintained view lacks';
+COMMENT ON FUNCTION idivm.lost_by_adopting(regclass) IS 'the properties of a materialized view that a maintained view does not have';
 
--- Gives a maintained view back as a materialized view.
+-- Turn a maintained view back into a materialized view.
 CREATE OR REPLACE FUNCTION idivm.release(view regclass) RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -433,10 +438,11 @@ BEGIN
     RETURN released;
 END
 $$;
-COMMENT ON FUNCTION idivm.release(regclass) IS 'gives a maintained view back as a materialized view of its query';
+COMMENT ON FUNCTION idivm.release(regclass) IS 'turns a maintained view back into a materialized view of its query';
 
--- Creates an index on the content of a view. `definition` is what follows the name of the table in CREATE INDEX. PostgreSQL
--- reads it for an empty table with the columns of the view, and what it prints is kept.
+-- Create an index on the content of a view. `definition` is the text after the name of the table in CREATE INDEX.
+-- PostgreSQL parses it for an empty table with the columns of the view, and the function stores the text that
+-- PostgreSQL prints.
 CREATE OR REPLACE FUNCTION idivm.create_index(
     view regclass, definition text, name name DEFAULT NULL, is_unique boolean DEFAULT false,
     path text DEFAULT pg_catalog.current_setting('search_path'))

@@ -10,7 +10,7 @@ DECLARE
     q double precision[] := state.q;
     k integer := 0;
 BEGIN
-    -- A row that lacks a number tells nothing of how they vary together.
+    -- A row without one of the numbers contributes nothing.
     IF array_position(x, NULL) IS NOT NULL THEN
         RETURN state;
     END IF;
@@ -40,7 +40,7 @@ BEGIN
 END
 $$;
 
--- Of rows with a number that is not finite.
+-- The element of rows with a number that is not finite.
 CREATE OR REPLACE FUNCTION idivm.covar_unknown(n bigint, m integer) RETURNS idivm.covariance
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN ROW(n, array_fill('NaN'::double precision, ARRAY[m]),
@@ -61,7 +61,7 @@ CREATE OR REPLACE FUNCTION idivm.covar_at(c idivm.covariance, i integer, j integ
 COMMENT ON FUNCTION idivm.covar_at(idivm.covariance, integer, integer) IS
     'the sum of the products of two numbers, given by their places';
 
--- The sum of the products of the deviations of two numbers from their means.
+-- Return the sum of the products of the deviations of two numbers from their means.
 CREATE OR REPLACE FUNCTION idivm.covar_centred(c idivm.covariance, i integer, j integer)
     RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -129,8 +129,8 @@ $$;
 COMMENT ON FUNCTION idivm.predict(double precision[], double precision[]) IS
     'predicts a value by a model of idivm.linreg; the features are in the order of the fit';
 
--- Elements of the covariance ring, as view trees store them: of m numbers, one array with the sums
--- of the products of each two of 1, x_1, ..., x_m, upper triangle, row by row. So {n} is a count.
+-- Elements of the covariance ring, as view trees store them. For m numbers, an array contains the sums of the
+-- products of each pair of 1, x_1, ..., x_m: the upper triangle, row by row. So {n} is a count.
 CREATE OR REPLACE FUNCTION idivm.triple_width(t double precision[]) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN ((sqrt(8 * cardinality(t) + 1) - 1) / 2)::integer;
@@ -204,7 +204,7 @@ $$;
 COMMENT ON FUNCTION idivm.triple_lift_step(double precision[], bigint, double precision[]) IS
     'a triple and that of a row, added so many times; rows with NULL, NaN, infinity have none';
 
--- The sums of products among some numbers of a triple, in the order of their places.
+-- Return the sums of products of some numbers of a triple, in the order of their positions.
 CREATE OR REPLACE FUNCTION idivm.triple_products(t double precision[], places integer[])
     RETURNS double precision[]
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
@@ -247,7 +247,7 @@ CREATE OR REPLACE AGGREGATE idivm.triple_lift(times bigint, x double precision[]
 COMMENT ON AGGREGATE idivm.triple_lift(bigint, double precision[]) IS
     'the triple of rows, each counted so many times';
 
--- What a view shows of a triple, with how many rows have all numbers, finite or not.
+-- Convert a triple into the value that a view shows. `n` counts the rows in which no number is NULL.
 CREATE OR REPLACE FUNCTION idivm.triple_covariance(n bigint, t double precision[], places integer[])
     RETURNS idivm.covariance
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
@@ -267,11 +267,11 @@ BEGIN
 END
 $$;
 
--- Outer products: changes of a matrix, a table with a key of two columns, that are products of vectors.
+-- Outer products: changes of a matrix, stored as a table with a key of two columns, that are products of vectors.
 
--- A matrix, row by row, as a product: the numbers that its rows are multiples by, and behind them the row that
--- they are multiples of. NULL if it is none. Nothing is rounded: the row is taken as a multiple of what
--- divides it, and then consists of whole numbers.
+-- Factor a matrix, given row by row, into a column vector and a row vector, returned one after the other; NULL if
+-- its rank is not one. The result is exact: the row vector is divided by the common divisor of its elements and
+-- then contains integers.
 CREATE OR REPLACE FUNCTION idivm.rank_one(entries numeric[], rows integer) RETURNS numeric[]
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -334,7 +334,7 @@ BEGIN
         RAISE EXCEPTION '% and % are not two vectors', u, v USING ERRCODE = 'wrong_object_type',
             HINT = 'A vector is a relation of two columns, the index and the number.';
     END IF;
-    -- Names of relations are quoted as regclass prints them.
+    -- regclass prints names with quotes.
     EXECUTE format(
         'INSERT INTO %s AS m (%I, %I, %I) SELECT u.%I, v.%I, u.%I * v.%I FROM %s AS u CROSS JOIN %s AS v'
         ' WHERE u.%5$I IS NOT NULL AND u.%7$I * v.%8$I <> 0'

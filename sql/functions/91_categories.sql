@@ -1,6 +1,6 @@
 -- The covariance ring over numbers and categories.
 
--- A call of a strict function that makes a row is not inlined into the query around it, so these test for NULL.
+-- PostgreSQL does not inline a call of a strict function that returns a row, so these functions test for NULL.
 DO $casts$
 DECLARE
     source text;
@@ -10,7 +10,7 @@ BEGIN
     FOREACH source IN ARRAY ARRAY['smallint', 'integer', 'bigint', 'numeric'] LOOP
         EXECUTE format(body, 'feature', source, 'x::numeric, NULL');
     END LOOP;
-    -- A float counts as the decimal number that it is written as.
+    -- A float counts as the decimal number that it prints.
     FOREACH source IN ARRAY ARRAY['real', 'double precision'] LOOP
         EXECUTE format(body, 'feature', source, 'x::double precision::text::numeric, NULL');
     END LOOP;
@@ -47,8 +47,8 @@ CREATE OR REPLACE FUNCTION idivm.mixed_one() RETURNS idivm.mixed_triple
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN ROW(ARRAY[ROW(0, NULL, 0, NULL, 1)::idivm.monomial])::idivm.mixed_triple;
 
--- The product of what arguments at some places, in order, lift to: 1 + x + x^2 of a number, 1 + c of a category,
--- whose square is itself. NULL if one lacks, or is not finite.
+-- Return the product of the lifted arguments at some positions: a number x lifts to 1 + x + x^2, a category c to 1
+-- + c, because a category is its own square. Return NULL if an argument is NULL or not finite.
 CREATE OR REPLACE FUNCTION idivm.mixed_product(x idivm.feature[], places integer[]) RETURNS idivm.mixed_triple
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -73,7 +73,7 @@ BEGIN
 END
 $$;
 
--- The sum of elements, NULLs aside.
+-- Return the sum of elements, ignoring NULLs.
 CREATE OR REPLACE FUNCTION idivm.mixed_total(elements idivm.mixed_triple[]) RETURNS idivm.mixed_triple
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -87,7 +87,7 @@ BEGIN
 END
 $$;
 
--- Most of what a stored element holds is not in the other, and stays as it is.
+-- Most terms of a stored element do not occur in the other element and stay unchanged.
 CREATE OR REPLACE FUNCTION idivm.mixed_plus(a idivm.mixed_triple, b idivm.mixed_triple) RETURNS idivm.mixed_triple
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -118,8 +118,8 @@ BEGIN
 END
 $$;
 
--- What views and aggregates stand on does not depend on a form that may be in C: a dump may come to a server
--- that has no such form.
+-- Objects that views and aggregates depend on must not depend on a function that may be in C, because a dump may
+-- be restored on a server without the C module.
 CREATE OR REPLACE FUNCTION idivm.mixed_covariance(n bigint, t idivm.mixed_triple, m integer)
     RETURNS idivm.mixed_covariance
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
@@ -144,7 +144,7 @@ BEGIN
     IF made IS NOT NULL THEN
         waiting := waiting || made;
     END IF;
-    -- Many rows are added up at once.
+    -- Rows are added in batches.
     IF cardinality(waiting) >= 100 THEN
         waiting := ARRAY[idivm.mixed_total(waiting)];
     END IF;
@@ -160,7 +160,7 @@ BEGIN
 END
 $$;
 
--- The columns of the one-hot encoding: of a number one, of a category one for each of its values.
+-- Return the columns of the one-hot encoding: one for a number, and one for each value of a category.
 CREATE OR REPLACE FUNCTION idivm.one_hot_columns(c idivm.mixed_covariance)
     RETURNS TABLE (number integer, place integer, category text)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -242,7 +242,7 @@ $$;
 COMMENT ON FUNCTION idivm.chow_liu(idivm.mixed_covariance) IS
     'returns the tree of categories with the most mutual information, as pairs of positions';
 
--- The number to predict, by default the last; NULL of no rows.
+-- Return the position of the number to predict, by default the last; NULL without rows.
 CREATE OR REPLACE FUNCTION idivm.label_of(c idivm.covariance, label integer) RETURNS integer
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -257,7 +257,7 @@ BEGIN
 END
 $$;
 
--- The sum of the products of each two elements that follow each other, over different arguments.
+-- Return the sum of the products of consecutive pairs of elements over different arguments.
 CREATE OR REPLACE FUNCTION idivm.mixed_products(elements idivm.mixed_triple[]) RETURNS idivm.mixed_triple
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -283,7 +283,7 @@ BEGIN
 END
 $$;
 
--- The sum over rows of what mixed_product makes of each, so many times. All features are in one array.
+-- Return the sum over rows of mixed_product, with multiplicities. One array holds the features of all rows.
 CREATE OR REPLACE FUNCTION idivm.mixed_lifted(features idivm.feature[], times bigint[], places integer[])
     RETURNS idivm.mixed_triple
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
@@ -316,7 +316,7 @@ BEGIN
 END
 $$;
 
--- What is shown of the number of rows that have all arguments, and of the element of those that are finite.
+-- Convert an element into the value that a view shows. `n` counts the rows in which no argument is NULL.
 CREATE OR REPLACE FUNCTION idivm.mixed_shown(n bigint, t idivm.mixed_triple, m integer) RETURNS idivm.mixed_covariance
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -327,7 +327,7 @@ BEGIN
     IF n IS NULL OR n = 0 THEN
         RETURN NULL;
     END IF;
-    -- A product that was not added to anything had another order once.
+    -- A product that was never added to another element may have its terms in another order.
     terms := (idivm.mixed_total(ARRAY[t])).terms;
     IF terms[1].i IS DISTINCT FROM 0 OR terms[1].v <> n THEN
         RETURN ROW(n, NULL, NULL)::idivm.mixed_covariance;
@@ -401,7 +401,7 @@ CREATE OR REPLACE AGGREGATE idivm.mixed_lift(n bigint, x idivm.feature[], places
 COMMENT ON AGGREGATE idivm.mixed_lift(bigint, idivm.feature[], integer[]) IS
     'the sum of what the arguments of rows lift to, each row so many times';
 
--- Has long values compressed by lz4, which takes a fraction of the time; not every server has it.
+-- Compress long values with lz4, which takes a fraction of the time; some servers are built without it.
 CREATE OR REPLACE FUNCTION idivm.compress_quickly(relation text, VARIADIC columns name[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -425,13 +425,13 @@ CREATE OR REPLACE FUNCTION idivm.covariance_matrix(c idivm.mixed_covariance) RET
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN idivm.covariance_matrix(idivm.one_hot(c));
 COMMENT ON FUNCTION idivm.covariance_matrix(idivm.mixed_covariance) IS
-    'the sample covariances of each two columns of idivm.one_hot_columns';
+    'the sample covariances of each pair of columns of idivm.one_hot_columns';
 
 CREATE OR REPLACE FUNCTION idivm.correlation(c idivm.mixed_covariance) RETURNS double precision[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN idivm.correlation(idivm.one_hot(c));
 COMMENT ON FUNCTION idivm.correlation(idivm.mixed_covariance) IS
-    'the correlation of each two columns of idivm.one_hot_columns';
+    'the correlation of each pair of columns of idivm.one_hot_columns';
 
 CREATE OR REPLACE FUNCTION idivm.linreg(c idivm.mixed_covariance, label integer DEFAULT NULL,
                              ridge double precision DEFAULT 0)
@@ -464,7 +464,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.linreg(idivm.mixed_covariance, integer, double precision) IS
-    'the least squares fit of one number, by default the last argument, to the others: intercept, then a weight of each number and one of each category';
+    'the least squares fit of one number, by default the last argument, to the others: the intercept, then a weight for each number and for each category';
 
 CREATE OR REPLACE FUNCTION idivm.predict(model jsonb, VARIADIC x idivm.feature[]) RETURNS double precision
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
@@ -485,9 +485,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.predict(jsonb, idivm.feature[]) IS
-    'what a model of idivm.linreg expects for some values, in the order that it was fitted to; NULL for a category that it knows nothing of';
+    'predicts a value with a model of idivm.linreg from values in the order of the fit; NULL for an unknown category';
 
--- The product of elements over different arguments.
+-- Return the product of elements over different arguments.
 CREATE OR REPLACE FUNCTION idivm.mixed_times(x idivm.mixed_triple, y idivm.mixed_triple) RETURNS idivm.mixed_triple
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN idivm.mixed_products(ARRAY[x, y]);

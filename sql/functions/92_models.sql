@@ -1,9 +1,9 @@
 -- Linear models trained from covariances.
 
--- Least squares, in closed form and by gradient descent. What takes long has a form in C.
+-- Least squares, in closed form and by gradient descent. The slow functions also have a form in C.
 
--- The normal equations of deviations from the means, in units of their spread: for each number but the label a
--- row of its products with all of these, and with the label. Rows of numbers that do not vary are zero.
+-- Return the normal equations of the standardized deviations from the means: for each number except the label, a
+-- row of its products with all of these numbers and with the label. Rows of constant numbers are zero.
 CREATE OR REPLACE FUNCTION idivm.normal_equations(c idivm.covariance, label integer, OUT a double precision[],
                                        OUT scales double precision[], OUT means double precision[])
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
@@ -19,7 +19,7 @@ DECLARE
     starts integer[];
     v double precision;
 BEGIN
-    -- Where row i of the upper triangle would begin, if it had a column 0.
+    -- The position where row i of the upper triangle would begin if it had a column 0.
     starts := ARRAY(SELECT (i - 1) * m - i * (i - 1) / 2 FROM generate_series(1, m) AS i ORDER BY i);
     a := array_fill(0::double precision, ARRAY[(m - 1) * m]);
     FOR i IN 1 .. m - 1 LOOP
@@ -44,8 +44,8 @@ BEGIN
 END
 $$;
 
--- The solution of k equations of k + 1 numbers by Gauss and Jordan, with what is added on the diagonal.
--- A number that others determine gets no weight of its own.
+-- Solve k equations, given as rows of k + 1 numbers, by Gauss-Jordan elimination, after adding `ridge` on the
+-- diagonal. A number that other numbers determine gets no weight.
 CREATE OR REPLACE FUNCTION idivm.solved(a double precision[], ridge double precision)
     RETURNS double precision[]
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
@@ -85,8 +85,8 @@ BEGIN
 END
 $$;
 
--- Batch gradient descent from some weights, until no part of the gradient is greater than the tolerance; behind
--- the weights, in how many steps. Its steps are those of Barzilai and Borwein.
+-- Run batch gradient descent from some weights until no component of the gradient exceeds the tolerance. Return
+-- the weights, followed by the number of steps. The steps have Barzilai-Borwein sizes.
 CREATE OR REPLACE FUNCTION idivm.descended(a double precision[], start double precision[], ridge double precision,
                                            tolerance double precision, steps integer)
     RETURNS double precision[]
@@ -106,7 +106,7 @@ DECLARE
     below double precision;
     made integer := 0;
 BEGIN
-    -- No step may be longer than this at first, whatever the start.
+    -- The bound on the size of the first step.
     FOR i IN 1 .. k LOOP
         row_sum := ridge;
         FOR j IN 1 .. k LOOP
@@ -143,7 +143,7 @@ BEGIN
 END
 $$;
 
--- Intercept and weights, from the mean of the label and the weights of deviations in units of their spread.
+-- Return intercept and weights in the original units from weights of standardized deviations.
 CREATE OR REPLACE FUNCTION idivm.weights(mean double precision, deviations double precision[], scales double precision[],
                               means double precision[])
     RETURNS double precision[]

@@ -1,7 +1,7 @@
--- Users' own rings.
+-- Rings that users register.
 
--- Makes the aggregate name(x1, ..., xn), the sum over rows of the products of their lifted values, and what
--- programs call beside it: name_sum over elements, name_product of lifted values, name_multiple of an element.
+-- Create the aggregate name(x1, ..., xn), the sum over rows of the products of their lifted values, and the
+-- functions for programs: name_sum over elements, name_product of lifted values, name_multiple of an element.
 CREATE OR REPLACE FUNCTION idivm.register_ring(
     name text, plus regprocedure, times regprocedure, negate regprocedure, zero regprocedure,
     one regprocedure, lift regprocedure
@@ -41,7 +41,7 @@ BEGIN
                 array_to_string(wrong.wanted, ', '), element,
                 CASE WHEN cardinality(wrong.wanted) > 0 THEN ' and STRICT' ELSE '' END);
     END IF;
-    -- What is not a ring would go wrong at the first deletion.
+    -- A structure that violates the laws of a ring would give wrong results at the first deletion.
     FOR law IN SELECT unnest(ARRAY['%1$s(%5$s(), %3$s(%5$s())) = %4$s()', '%1$s(%4$s(), %5$s()) = %5$s()',
                                    '%2$s(%5$s(), %5$s()) = %5$s()', '%2$s(%4$s(), %5$s()) = %4$s()'])
     LOOP
@@ -135,7 +135,7 @@ END
 $$;
 COMMENT ON FUNCTION idivm.drop_ring(regproc) IS 'drops a ring and its aggregate, if no view uses them';
 
--- A ring goes with its schema, of which its row is not told; another one may have its name then.
+-- Dropping a schema drops its rings without changing idivm.rings, so another ring may reuse the name.
 CREATE OR REPLACE FUNCTION idivm.replace_ring() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

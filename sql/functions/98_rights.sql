@@ -1,4 +1,5 @@
--- Who may call what: functions that only triggers, programs and other functions of idivm call are nobody else's.
+-- Rights on functions: PUBLIC may not call functions that only triggers, programs and other functions of idivm
+-- call.
 
 REVOKE EXECUTE ON ROUTINE
     idivm.refresh_one(integer, boolean),
@@ -47,7 +48,7 @@ REVOKE EXECUTE ON ROUTINE
     idivm.written_in_turn(regclass[])
 FROM PUBLIC;
 
--- Refreshes and collections run with the rights of the catalog's owner: for those who were allowed to ask for them.
+-- Refreshes and collections run with the rights of the catalog's owner, so only authorized roles may call them.
 REVOKE EXECUTE ON FUNCTION
     idivm.collect(integer),
     idivm.collect_source(integer, integer),
