@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from psycopg.sql import SQL, Composed
 from sqlglot import exp
@@ -164,45 +166,72 @@ def _short_aliases(tree: Tree) -> Tree:
     >>> dialect.write(_short_aliases(dialect.parse(text)))
     'SELECT d.a FROM t AS d UNION ALL SELECT d_4.a FROM t AS d_4 JOIN u AS d_5 ON d_5.a = d_4.a'
     """
-    for select in list(tree.find_all(exp.Select)):
-        own = list(_sources(select))
-        around = [node for node in _above(select) if isinstance(node, exp.Select)]
-        beside = [alias for node in around for alias in _sources(node)]
-        below = [
-            alias
-            for node in select.find_all(exp.Select)
-            if node is not select
-            for alias in _sources(node)
-        ]
-        for alias in own:
-            base = re.sub(r"_\d+$", "", alias)
-            others = [*own, *beside, *below]
-            if base == alias or any(
-                other != alias and re.sub(r"_\d+$", "", other) == base for other in others
-            ):
+    scopes = _scopes(tree)
+    for scope in scopes:
+        others = [name for each in scope.related for name in each.names]
+        shortened: dict[str, str] = {}
+        for name in scope.names:
+            base = _without_number(name)
+            names = [*map(lambda each: shortened.get(each, each), scope.names), *others]
+            if base == name or names.count(name) > 1:
                 continue
-            if others.count(alias) > 1:
-                continue
-            for node in select.find_all(exp.Column, exp.TableAlias):
-                if isinstance(node, exp.Column) and node.table == alias:
-                    node.set("table", identifier(base))
-                elif isinstance(node, exp.TableAlias) and node.name == alias:
-                    node.set("this", identifier(base))
+            if not any(other != name and _without_number(other) == base for other in names):
+                shortened[name] = base
+        if not shortened:
+            continue
+        scope.names = [shortened.get(name, name) for name in scope.names]
+        for within in (scope, *scope.below):
+            for column in within.columns:
+                if column.table in shortened:
+                    column.set("table", identifier(shortened[column.table]))
+            for alias in within.aliases:
+                if alias.name in shortened:
+                    alias.set("this", identifier(shortened[alias.name]))
     return tree
 
 
-def _above(node: Tree) -> Iterator[Tree]:
-    parent = node.parent
-    while parent is not None:
-        yield parent
-        parent = parent.parent
+@dataclass(eq=False)
+class _Scope:
+    """A SELECT with its aliases and columns, and the scopes above and below it."""
+
+    above: tuple[_Scope, ...] = ()
+    below: list[_Scope] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """The aliases in its FROM, without those of its subqueries."""
+    columns: list[exp.Column] = field(default_factory=list)
+    aliases: list[exp.TableAlias] = field(default_factory=list)
+
+    @property
+    def related(self) -> tuple[_Scope, ...]:
+        return *self.above, *self.below
 
 
-def _sources(select: exp.Select) -> Iterator[str]:
-    """Yield the aliases in the FROM of a query, without those of its subqueries."""
-    clauses = [select.args.get("from_"), *(select.args.get("joins") or [])]
-    for clause in filter(None, clauses):
-        for node in clause.find_all(exp.TableAlias):
-            parent = node.parent
-            if parent is not None and parent.find_ancestor(exp.Select) is select and node.this:
-                yield node.name
+def _scopes(tree: Tree) -> list[_Scope]:
+    """Return a scope for each SELECT of a tree, outer queries first, from a single walk."""
+    scopes: list[_Scope] = []
+    outside = _Scope()
+    waiting: deque[tuple[Tree, _Scope, bool]] = deque([(tree, outside, False)])
+    while waiting:
+        node, scope, in_from = waiting.popleft()
+        if isinstance(node, exp.Select):
+            inner = _Scope(() if scope is outside else (*scope.above, scope))
+            for each in inner.above:
+                each.below.append(inner)
+            scopes.append(inner)
+            waiting += (
+                (child, inner, child.arg_key in ("from_", "joins"))
+                for child in node.iter_expressions()
+            )
+            continue
+        if isinstance(node, exp.Column):
+            scope.columns.append(node)
+        elif isinstance(node, exp.TableAlias):
+            scope.aliases.append(node)
+            if in_from and node.this:
+                scope.names.append(node.name)
+        waiting += ((child, scope, in_from) for child in node.iter_expressions())
+    return scopes
+
+
+def _without_number(alias: str) -> str:
+    return re.sub(r"_\d+$", "", alias)
