@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
@@ -117,7 +118,7 @@ def relational(plan: Operator, diffs: Mapping[str, str]) -> str:
     if isinstance(plan, Projection):
         return below[0]
     if isinstance(plan, Selection):
-        return f"σ[{_cut(_condition(plan.condition))}]({below[0]})"
+        return f"σ[{_cut(_condition(str(plan.condition)))}]({below[0]})"
     if isinstance(plan, Grouping):
         return f"γ[{_short(map(str, plan.by))}]({below[0]})"
     if isinstance(plan, UnionAll):
@@ -166,17 +167,21 @@ def _operand(text: str, symbol: str) -> str:
 
 def _outside(text: str) -> str:
     """Return the text outside of parentheses and brackets."""
-    depth, result = 0, ""
-    for character in text:
-        depth += character in "(["
-        result += character if depth == 0 else ""
-        depth -= character in ")]"
-    return result
+    depth, result = 0, []
+    for part in re.split(r"([(\[\])])", text):
+        if part in ("(", "["):
+            depth += 1
+        elif part in (")", "]"):
+            depth -= 1
+        elif depth == 0:
+            result.append(part)
+    return "".join(result)
 
 
-def _condition(condition: Scalar) -> str:
+@lru_cache(maxsize=1 << 14)
+def _condition(condition: str) -> str:
     """Return a condition without casts and needless parentheses."""
-    return re.sub(r"::[a-z_]+(?: [a-z_]+)*", "", bare_text(str(condition)))
+    return re.sub(r"::[a-z_]+(?: [a-z_]+)*", "", bare_text(condition))
 
 
 def _short(names: Iterable[str]) -> str:

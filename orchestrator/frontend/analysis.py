@@ -307,6 +307,8 @@ def _plan(
     )
     try:
         plan = build(own.text, facts)
+    except RecursionError:
+        return None, (TOO_DEEP,)
     except Exception as error:
         # If the algebra fails for any reason, the view can still be recomputed.
         return None, (Unsupported(f"{INTERNAL} ({type(error).__name__}: {error})", own.text[:80]),)
@@ -318,6 +320,9 @@ def _plan(
 BY_DOMAIN = (
     "a call with an argument of a domain type, for which a program could call another overload"
 )
+
+TOO_DEEP = Unsupported("a program for a query with so many levels", "its nested operators")
+"""Planning would exceed the recursion limit of Python."""
 
 INTERNAL = "the plan builder failed"
 """The prefix of reasons that are bugs of the plan builder, and not limits of it."""

@@ -27,14 +27,13 @@ from orchestrator.deltascript.plan import (
     MaintenancePlan,
 )
 from orchestrator.errors import RightsError, UnsupportedError
-from orchestrator.frontend.analysis import Analysis, analyse
+from orchestrator.frontend.analysis import TOO_DEEP, Analysis, analyse
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions
 from orchestrator.planning import notices
 from orchestrator.planning.cascades import with_visible_keys
 from orchestrator.planning.facts import AS_WRITTEN, request_for
 from orchestrator.strategies.choose import choose
-
 
 def plan_view(
     connection: Connection[Any],
@@ -62,10 +61,28 @@ def plan_view(
         raise RightsError(f"The query may not be maintained: {reason}.")
     if notify and analysis.plan is not None and _is_sorted(analysis.plan.root):
         notices.say(connection, notices.UNSORTED)
-    completed = _determined(connection, names, analysis)
-    if notify and completed is not analysis:
-        notices.say(connection, notices.SETTLED)
-    analysis = completed
+    try:
+        completed = _determined(connection, names, analysis)
+        if notify and completed is not analysis:
+            notices.say(connection, notices.SETTLED)
+        analysis = completed
+        plan = _chosen(connection, analysis, options, known, before)
+    except RecursionError:
+        # A query without a plan is recomputed, however deep it is.
+        analysis = replace(analysis, plan=None, unsupported=(TOO_DEEP,))
+        plan = _chosen(connection, analysis, options, known, before)
+    reads = tuple((read.through, read.relation, read.columns) for read in analysis.reads)
+    definition = replace(plan.definition, reads=reads, types=tuple(sorted(analysis.types)))
+    return replace(plan, definition=definition)
+
+
+def _chosen(
+    connection: Connection[Any],
+    analysis: Analysis,
+    options: ViewOptions,
+    known: Evidence | None,
+    before: ViewInfo | None,
+) -> MaintenancePlan:
     request = replace(
         request_for(connection, analysis, options, () if known is None else known.statistics),
         prices=(
@@ -74,10 +91,7 @@ def plan_view(
             else catalog_costs.earlier(known)
         ),
     )
-    plan = choose(request, options.strategy)
-    reads = tuple((read.through, read.relation, read.columns) for read in analysis.reads)
-    definition = replace(plan.definition, reads=reads, types=tuple(sorted(analysis.types)))
-    return replace(plan, definition=definition)
+    return choose(request, options.strategy)
 
 
 def _is_sorted(root: Operator) -> bool:

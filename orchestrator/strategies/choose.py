@@ -43,6 +43,9 @@ TREE_MARGIN, TREE_SAVED = 0.3, 20.0
 MOST_COMPARED = 300
 """Above this number of operators only one variant is planned: planning is slow, and `id` usually wins."""
 
+MOST_STEPS = 250
+"""Above this number of steps of the plan by `id` no other variant is planned, for the same reason."""
+
 _BECAUSE = {
     Strategy.ID: "every operator has a rule for ID-based diffs",
     Strategy.TUPLE: "every operator has a rule for changes as bags of rows",
@@ -116,8 +119,14 @@ def _cheapest(
     if isinstance(first, Unsupported):
         # There is no plan by `id` to compare the other variants with.
         return None
-    if compose.size(request) > MOST_COMPARED:
-        because = f"the query has more than {MOST_COMPARED} operators, so that no other was weighed"
+    limits = (
+        ("query", compose.size(request), MOST_COMPARED, "operators"),
+        ("program", len(first.program.script), MOST_STEPS, "steps"),
+    )
+    for what, size, most, parts in limits:
+        if size <= most:
+            continue
+        because = f"the {what} has more than {most} {parts}, so that no other was weighed"
         taken = Reason(Strategy.ID, True, "; ".join((because, *first.evidence.notes)))
         return first.because(
             taken,

@@ -140,7 +140,7 @@ def test_a_failure_of_the_builder_is_no_failure_of_the_view(
     world: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(text: str, facts: QueryFacts) -> Plan:
-        raise RecursionError("too deep")
+        raise LookupError("not there")
 
     monkeypatch.setattr("orchestrator.frontend.analysis.build", broken)
     with world.transaction(force_rollback=True):

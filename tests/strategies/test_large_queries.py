@@ -8,6 +8,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dependencies import Dependencies
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.engine import width
+from orchestrator.errors import UnsupportedError
 from orchestrator.frontend import analysis
 from orchestrator.planning import facts
 from orchestrator.strategies import choose
@@ -108,6 +109,29 @@ def test_a_large_query_is_planned_in_one_way(orc, monkeypatch):
     )
     orc.connection.execute("UPDATE t0 SET n = 2; UPDATE t3 SET n = 7")
     assert {report.view: report.equal for report in orc.check()} == {"weighed": True, "v": True}
+
+
+def test_a_program_of_many_steps_is_planned_in_one_way(orc, monkeypatch):
+    monkeypatch.setattr(choose, "MOST_STEPS", 4)
+    orc.create_view("v", chain(orc, 4))
+    assert orc.view("v").strategy == "id"
+    assert "the program has more than 4 steps, so that no other was weighed" in orc.explain("v").why
+
+
+@pytest.mark.parametrize("levels", [70, 250])
+def test_a_query_of_many_levels_is_computed_anew_and_says_why(orc, levels):
+    """Python's own limit of nested calls ends planning at either of two places."""
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1), (2, 2)")
+    level = "SELECT a.id, b.n FROM @ AS a LEFT JOIN (SELECT id, sum(n) AS n FROM @ GROUP BY id) AS b ON b.id = a.id"
+    parts = ["c0 AS (SELECT id, n FROM t)"]
+    parts += [f"c{n} AS ({level.replace('@', f'c{n - 1}', 1).replace('@', 't')})" for n in range(1, levels)]
+    query = f"WITH {', '.join(parts)} SELECT id, n FROM c{levels - 1}"
+    assert orc.create_view("v", query).strategy == "recompute"
+    assert "a program for a query with so many levels" in orc.explain("v").why
+    with pytest.raises(UnsupportedError, match="with so many levels"):
+        orc.create_view("w", query, strategy="id")
+    orc.connection.execute("UPDATE t SET n = 7 WHERE id = 1")
+    assert [report.equal for report in orc.check()] == [True]
 
 
 def test_what_is_refused_is_tried_once(orc, monkeypatch):

@@ -47,6 +47,15 @@ def flattened(
     >>> flat.conditions
     (Scalar(part = pid), Scalar(category = 'phone'), Scalar(device = did))
     """
+    if atom is not None:
+        return _flattened(plan, probing, atom)
+    known: dict[bool, Flat] = plan.__dict__.setdefault("_flattened", {})
+    if probing not in known:
+        known[probing] = _flattened(plan, probing, None)
+    return known[probing]
+
+
+def _flattened(plan: Operator, probing: bool, atom: Callable[[Operator], Flat] | None) -> Flat:
     if isinstance(plan, Projection):
         below = flattened(plan.input, probing, atom)
         items = {item.column: in_terms(item.scalar, below.items) for item in plan.items}
