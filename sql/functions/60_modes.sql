@@ -483,6 +483,7 @@ CREATE OR REPLACE FUNCTION idivm.capture_like(source integer, model regclass, mo
 AS $$
 DECLARE
     one record;
+    place text := format(' ON %s ', model);
     written text;
 BEGIN
     FOR one IN
@@ -496,11 +497,17 @@ BEGIN
         EXECUTE format('ALTER FUNCTION idivm_log.%I() OWNER TO %I', one.made, one.owner);
     END LOOP;
     FOR one IN
-        SELECT t.oid, t.tgname, t.tgenabled FROM pg_trigger t
-        WHERE t.tgrelid = model AND t.tgparentid = 0 AND t.tgname ~ ('^idivm_' || source || '_')
-          AND t.tgname !~ '_(begin|upkeep|routing)$'
+        -- An event trigger runs this as a superuser, and the owner of the table can create triggers with the same names.
+        -- Their conditions, columns and arguments are texts that may contain the name of the table.
+        SELECT t.oid, t.tgname, t.tgenabled FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+        WHERE t.tgrelid = model AND t.tgparentid = 0 AND t.tgname ~ ('^idivm_' || source || '_(insert|update|delete|truncate|rows)$')
+          AND p.pronamespace IN ('idivm'::regnamespace, 'idivm_log'::regnamespace)
+          AND t.tgqual IS NULL AND t.tgattr = '' AND t.tgconstraint = 0
+          AND encode(t.tgargs, 'escape') ~ E'^([0-9]*\\\\000)*$'
     LOOP
-        written := replace(pg_get_triggerdef(one.oid), format(' ON %s ', model), format(' ON %s ', member));
+        written := pg_get_triggerdef(one.oid);
+        CONTINUE WHEN strpos(written, place) = 0;
+        written := overlay(written PLACING format(' ON %s ', member) FROM strpos(written, place) FOR length(place));
         written := replace(written, format('_%s()', model_number), format('_%s()', number));
         written := replace(written, format('(''%s'', ''%s''', source, model_number), format('(''%s'', ''%s''', source, number));
         EXECUTE written;
