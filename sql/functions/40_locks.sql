@@ -235,8 +235,10 @@ CREATE OR REPLACE FUNCTION idivm.written_in_turn(tables regclass[]) RETURNS regc
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
     RETURN ARRAY(
         SELECT r FROM unnest(tables) AS r
-        WHERE EXISTS (SELECT FROM pg_trigger t
-                      WHERE t.tgrelid = r AND t.tgname ~ '^idivm_[0-9]+_begin$' AND t.tgenabled = 'A'
+        -- The owner of a table can create triggers with the same name.
+        WHERE EXISTS (SELECT FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+                      WHERE t.tgrelid = r AND p.pronamespace = 'idivm'::regnamespace AND p.proname = 'statement_begins'
+                        AND t.tgname ~ '^idivm_[0-9]+_begin$' AND t.tgenabled = 'A'
                         AND encode(t.tgargs, 'escape') <> E'{}\\000')
         ORDER BY r);
 

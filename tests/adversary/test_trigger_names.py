@@ -1,4 +1,4 @@
-"""Event triggers run with the rights of a superuser on the statements of every role."""
+"""Any role can give triggers of its tables the names of idivm's triggers."""
 
 from __future__ import annotations
 
@@ -41,3 +41,32 @@ def test_a_new_partition_runs_no_text_of_its_owner(high: Scene, kind: str, name:
     assert [report.equal for report in high.orc.check()] == [True]
     copied = "SELECT count(*) FROM pg_trigger t WHERE t.tgfoid = 'mallory.o'::regproc"
     assert high.admin.execute(copied).fetchone() == (1,)
+
+
+@pytest.mark.parametrize("arguments", ["'{1}', '{}'", "'x', 'y'", ""])
+def test_triggers_of_others_with_such_names_stop_no_change_of_mode(
+    scene: Scene, arguments: str
+) -> None:
+    scene.orc.create_view("v", "SELECT k, sum(n) AS s FROM t GROUP BY k")
+    scene.as_mallory(
+        "CREATE FUNCTION mallory.o() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        "CREATE TRIGGER idivm_9_upkeep AFTER INSERT ON mallory.m EXECUTE FUNCTION mallory.o("
+        + arguments
+        + ")"
+    )
+    scene.orc.alter_view("v", maintain="eager")
+    scene.orc.execute("UPDATE t SET n = n + 1")
+    assert [report.equal for report in scene.orc.check()] == [True]
+    scene.orc.drop_view("v")
+
+
+def test_the_name_of_a_trigger_leaves_no_writer_out_of_a_lock(scene: Scene) -> None:
+    """A refresh waits for the writers of a table that do not take the lock of eager views."""
+    scene.orc.create_view("v", "SELECT k, sum(n) AS s FROM t GROUP BY k", maintain="eager")
+    scene.as_mallory(
+        "CREATE FUNCTION mallory.o() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        "CREATE TRIGGER idivm_9_begin BEFORE INSERT ON mallory.m EXECUTE FUNCTION mallory.o('{1}');"
+        "ALTER TABLE mallory.m ENABLE ALWAYS TRIGGER idivm_9_begin"
+    )
+    in_turn = "SELECT idivm.written_in_turn('{t, mallory.m}')::text"
+    assert scene.orc.execute(in_turn)[0].rows == [("{t}",)]
