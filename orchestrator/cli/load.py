@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from orchestrator.api import connect
-from orchestrator.errors import UsageError
+from orchestrator.cli.signals import stop_at_signals
+from orchestrator.errors import IdivmError, UsageError
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
@@ -36,7 +39,19 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         help="key columns for --mode upsert, or primary key for --create",
     )
     sub.add_argument(
-        "--format", choices=("auto", "csv", "json", "parquet", "orc", "jdbc"), help="default: auto"
+        "--op",
+        metavar="COLUMN",
+        help="column of the source that says insert, update or delete (or i, u, d); with --mode upsert",
+    )
+    sub.add_argument(
+        "--order",
+        metavar="COLUMN",
+        help="column of the source that orders the changes of a row; with --mode upsert",
+    )
+    sub.add_argument(
+        "--format",
+        metavar="NAME",
+        help="auto, csv, json, parquet, orc or jdbc (default: auto); with --stream, any streaming source of Spark",
     )
     sub.add_argument(
         "--options",
@@ -71,6 +86,28 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         "--max-bad-rows", type=int, metavar="N", help="stop if a partition has more bad rows"
     )
     sub.add_argument(
+        "--stream", action="store_true", help="load what arrives, in batches, until stopped"
+    )
+    sub.add_argument(
+        "--name",
+        help="name of the stream, which continues after its last batch (default: TABLE from SOURCE)",
+    )
+    sub.add_argument(
+        "--interval",
+        default="1s",
+        help="time between two looks at the source of a stream (default: 1s)",
+    )
+    sub.add_argument(
+        "--max-files",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="most files in a batch (default: 1000)",
+    )
+    sub.add_argument(
+        "--once", action="store_true", help="end a stream when all that has arrived is loaded"
+    )
+    sub.add_argument(
         "--resume", action="store_true", help="continue an interrupted run of the same command"
     )
     sub.add_argument(
@@ -87,8 +124,6 @@ def load(options: argparse.Namespace) -> int:
         "master": options.master,
         "config": _pairs("--config", options.config),
         "views": options.views,
-        "resume": options.resume,
-        "again": options.again,
         "say": say,
     }
     said = {
@@ -96,6 +131,8 @@ def load(options: argparse.Namespace) -> int:
         for name in (
             "mode",
             "format",
+            "op",
+            "order",
             "where",
             "select",
             "partitions",
@@ -117,6 +154,11 @@ def load(options: argparse.Namespace) -> int:
     ]
     if options.into is None and not is_job:
         raise UsageError("Name the table with --into, or give a single load file (.toml).")
+    if options.stream:
+        if is_job or options.create or options.add_columns or options.partitions:
+            raise UsageError("A stream loads one table that exists: give SOURCE and --into.")
+        return _stream(options, said | shared)
+    shared |= {"resume": options.resume, "again": options.again}
     with connect(options.dsn) as orchestrator:
         if is_job:
             report = orchestrator.load(Path(options.sources[0]), **said, **shared)
@@ -128,6 +170,56 @@ def load(options: argparse.Namespace) -> int:
         print(json.dumps(value, indent=2, default=str, ensure_ascii=False))
     else:
         _summary(report)
+    return 0
+
+
+def _stream(options: argparse.Namespace, given: dict[str, Any]) -> int:
+    """Run `idivm load --stream` until a signal stops it; connect again if the server goes away."""
+    stop, failures = stop_at_signals(), 0
+
+    def print_batch(batch: Any) -> None:
+        nonlocal failures
+        failures = 0
+        table = batch.report.tables[0]
+        if options.json:
+            value = {
+                **dataclasses.asdict(batch.report),
+                "batch": batch.number,
+                "files": batch.files,
+            }
+            print(json.dumps(value, default=str, ensure_ascii=False), flush=True)
+            return
+        given["say"]("")
+        files = f"{batch.files:,} files, " if batch.files else ""
+        removed = f", {table.removed:,} removed" if table.removed else ""
+        rejected = f", {table.rejected:,} rejected" if table.rejected else ""
+        print(
+            f"batch {batch.number}: {files}{table.read:,} rows read, {table.loaded:,} loaded{removed}{rejected} "
+            f"in {batch.report.seconds:.1f} s",
+            flush=True,
+        )
+
+    while not stop.is_set():
+        orchestrator = None
+        try:
+            with connect(options.dsn) as orchestrator:
+                orchestrator.load_stream(
+                    *(options.sources, options.into),
+                    name=options.name,
+                    interval=options.interval,
+                    most_files=options.max_files,
+                    once=options.once,
+                    on_batch=print_batch,
+                    stop=stop,
+                    **given,
+                )
+                break
+        except (IdivmError, psycopg.Error) as error:
+            if not failures and (orchestrator is None or not orchestrator.connection.closed):
+                raise
+            failures += 1
+            print(f"idivm: {error}", file=sys.stderr, flush=True)
+            stop.wait(min(30.0, 0.1 * 2**failures))
     return 0
 
 

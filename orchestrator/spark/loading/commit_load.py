@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg import Connection
 from psycopg.errors import IntegrityError
-from psycopg.sql import SQL, Composed, Identifier
+from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from orchestrator.catalog import loads as catalog_loads
 from orchestrator.catalog import relation_oid
@@ -96,6 +96,8 @@ def _move_all(connection: Connection[Any], ordered: list[Load], rejects: bool) -
             # First, because a table with pending trigger events cannot be altered.
             if column.added and load.target.relation is not None:
                 connection.execute(added(_name(connection, load), column))
+        if load.order is not None or load.op is not None:
+            _keep_last_changes(connection, load)
         # These staging tables are joined with other tables.
         if load.mode != "append" or (load.quarantine and rejects):
             connection.execute(SQL("ANALYZE {}").format(staging_table(load.id)))
@@ -106,6 +108,59 @@ def _move_all(connection: Connection[Any], ordered: list[Load], rejects: bool) -
         # The tables are locked, so their names cannot change any more.
         require_present(connection, load)
     return moved
+
+
+_DELETES = ("d", "delete", "-d")
+_WRITES = ("i", "insert", "+i", "u", "update", "+u", "c", "create", "r", "read", "upsert")
+_IGNORED = ("-u",)
+"""The operations that change logs name, in lower case: `-u` is the old image of an update."""
+
+
+def _operation(column: str) -> Composed:
+    return SQL("lower(s.{}::text)").format(Identifier(column))
+
+
+def _is_delete(column: str) -> Composed:
+    return SQL("{} = ANY ({})").format(_operation(column), Literal(list(_DELETES)))
+
+
+def _keep_last_changes(connection: Connection[Any], load: Load) -> None:
+    """Delete all staged changes of a row but the last; refuse unknown operations and changes without an order."""
+    staging = staging_table(load.id)
+    if load.op is not None:
+        connection.execute(
+            SQL("DELETE FROM {} AS s WHERE {} = ANY ({})").format(
+                staging, _operation(load.op), Literal(list(_IGNORED))
+            )
+        )
+        unknown = connection.execute(
+            SQL("SELECT s.{}::text FROM {} AS s WHERE ({} = ANY ({})) IS NOT TRUE LIMIT 1").format(
+                *(Identifier(load.op), staging, _operation(load.op)),
+                Literal([*_DELETES, *_WRITES]),
+            )
+        ).fetchone()
+        if unknown is not None:
+            raise LoadError(
+                f"Nothing was loaded into {plain(load.target.name)}: {unknown[0] or 'NULL'} in column {load.op} "
+                f"is no operation; known operations are {', '.join([*_WRITES, *_DELETES])}."
+            )
+    order = (
+        SQL("s.{} DESC NULLS LAST").format(Identifier(load.order)) if load.order else SQL("s.ctid")
+    )
+    earlier = SQL(
+        "SELECT r.ctid FROM (SELECT s.ctid, row_number() OVER (PARTITION BY {} ORDER BY {}) AS nth FROM {} AS s) AS r"
+        " WHERE r.nth > 1"
+    ).format(
+        *(SQL(", ").join(SQL("s.{}").format(Identifier(name)) for name in load.key), order, staging)
+    )
+    removed = connection.execute(
+        SQL("DELETE FROM {} AS s WHERE s.ctid = ANY (ARRAY({}))").format(staging, earlier)
+    ).rowcount
+    if removed and load.order is None:
+        raise LoadError(
+            f"Nothing was loaded into {plain(load.target.name)}: the source changes a row more than once. Name the "
+            "column that orders the changes (--order)."
+        )
 
 
 def require_present(connection: Connection[Any], load: Load) -> None:
@@ -134,8 +189,16 @@ def lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> None
 
 
 def _remove(connection: Connection[Any], load: Load) -> int:
-    """For `replace`, delete the rows that the source does not have; return how many."""
+    """Delete the rows that `replace` does not find in the source, or that changes delete; return how many."""
     table = load.target.relation
+    if load.op is not None and table is not None:
+        return _write(
+            connection,
+            SQL("DELETE FROM {} AS t USING {} AS s WHERE {} AND {}").format(
+                *(Identifier(table.schema, table.name), staging_table(load.id)),
+                *(_is_delete(load.op), _same(connection, table, load.key)),
+            ),
+        )
     if load.mode != "replace" or table is None:
         return 0
     name = Identifier(table.schema, table.name)
@@ -162,10 +225,12 @@ def _move(connection: Connection[Any], load: Load, removed: int, rejects: bool) 
         _reject_conflicting(connection, load)
     if table is None:
         _create(connection, load)
-    names = SQL(", ").join(Identifier(column.name) for column in load.columns)
-    statement = SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
+    names = SQL(", ").join(Identifier(column.name) for column in load.moved)
+    statement = SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} AS s").format(
         _name(connection, load), names, names, staging_table(load.id)
     )
+    if load.op is not None:
+        statement += SQL(" WHERE NOT {}").format(_is_delete(load.op))
     if table is not None and _updates_rows(load):
         statement += _on_conflict(load, table)
     loaded = _write(connection, statement)
@@ -209,7 +274,7 @@ def _create(connection: Connection[Any], load: Load) -> None:
 
 
 def _on_conflict(load: Load, table: Relation) -> Composed:
-    changing = [column.name for column in load.columns if column.name not in load.key]
+    changing = [column.name for column in load.moved if column.name not in load.key]
     key = SQL(", ").join(map(Identifier, load.key))
     if not changing:
         return SQL(" ON CONFLICT ({}) DO NOTHING").format(key)

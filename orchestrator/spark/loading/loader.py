@@ -74,9 +74,17 @@ class Loader:
         self.dsn = dsn_of(connection)
 
     def run(
-        self, tables: Sequence[TableLoad], views: str, resume: bool, again: bool
+        self,
+        tables: Sequence[TableLoad],
+        views: str,
+        resume: bool,
+        again: bool,
+        also: Callable[[Sequence[int]], None] = lambda _: None,
     ) -> tuple[LoadReport, Decision]:
-        """Load the tables, and decide what happens to the views that read them."""
+        """Load the tables, and decide what happens to the views that read them.
+
+        The last transaction calls `also` with the IDs of the loads: what it writes is committed with the rows.
+        """
         catalog_loads.drop_orphans(self.connection)
         with self.clock.stage("looking at the sources"):
             opened = self._open(tables)
@@ -97,7 +105,7 @@ class Loader:
                 locked.append(load.id)
                 with self.clock.stage("reading and copying"):
                     loads.append((item, load, self._stage(item, load)))
-            decision = self._finish(loads, views, reports)
+            decision = self._finish(loads, views, reports, also)
         finally:
             for load_id in locked:
                 catalog_loads.unlock(self.connection, load_id)
@@ -164,6 +172,8 @@ class Loader:
                         opened.key,
                         quarantine,
                         now,
+                        opened.op,
+                        opened.order,
                     )
                 )
             if resume:
@@ -184,6 +194,8 @@ class Loader:
             sources=opened.frame.files
             or [{"source": public(path)} for path in opened.frame.source.paths],
             layout=now,
+            op=opened.op,
+            order=opened.order,
         )
 
     def _stage(self, opened: Opened, load: ledger.Load) -> int:
@@ -262,6 +274,7 @@ class Loader:
         loads: Sequence[tuple[Opened, ledger.Load, int]],
         views: str,
         reports: list[LoadedTable],
+        also: Callable[[Sequence[int]], None],
     ) -> Decision:
         oids = [load.target.relation.oid for _, load, _ in loads if load.target.relation]
         if not loads:
@@ -288,6 +301,7 @@ class Loader:
                 decision = replace(decision, names=names)
                 with uncaptured(self.connection, decision, oids):
                     moved = finish(self.connection, [(load, parts) for _, load, parts in loads])
+                also([load.id for _, load, _ in loads])
                 leave_path_to_triggers(self.connection)
         except (psycopg.errors.IntegrityError, psycopg.errors.DataError, GoneError) as error:
             for _, load, _ in loads:

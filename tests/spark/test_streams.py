@@ -1,0 +1,160 @@
+"""Streams: batches of files and of Spark's streaming sources, each row once, also after an interruption."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from orchestrator.api import Orchestrator, connect
+from orchestrator.errors import UsageError
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.loading.load import SETTINGS
+from orchestrator.spark.session import spark_session
+
+SMALL = {
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+def rows(orc: Orchestrator, query: str) -> list[tuple[Any, ...]]:
+    return orc.connection.execute(query).fetchall()  # type: ignore[arg-type]
+
+
+def test_files_are_loaded_once_each(orc: Orchestrator, tmp_path: Path) -> None:
+    orc.execute(
+        "CREATE TABLE visits (page text, n int);"
+        "CREATE VIEW totals AS SELECT page, sum(n) AS n FROM visits GROUP BY page"
+    )
+    batches = []
+
+    def load(**options: Any) -> None:
+        orc.load_stream(
+            tmp_path, "visits", once=True, format="csv", on_batch=batches.append, **options
+        )
+
+    load()
+    assert not batches
+    (tmp_path / "1.csv").write_text("page,n\na,1\nb,2\n")
+    (tmp_path / "_2.csv").write_text("page,n\na,1")
+    load()
+    assert [(batch.number, batch.files) for batch in batches] == [(0, 1)]
+    assert rows(orc, "SELECT page, n FROM totals ORDER BY 1") == [("a", 1), ("b", 2)]
+    (tmp_path / "_2.csv").rename(tmp_path / "2.csv")
+    (tmp_path / "3.csv").write_text("page,n\nb,10\n")
+    load(most_files=1)
+    load()
+    assert [(batch.number, batch.files) for batch in batches] == [(0, 1), (1, 1), (2, 1)]
+    assert rows(orc, "SELECT page, n FROM totals ORDER BY 1") == [("a", 2), ("b", 12)]
+    (status,) = orc.streams()
+    assert (status.batch, status.files, status.rows, status.running) == (2, 3, 4, False)
+    # Only the last load is still recorded.
+    assert rows(orc, "SELECT count(*) FROM idivm.loads") == [(1,)]
+    orc.remove_stream(status.name)
+    assert orc.streams() == []
+
+
+def test_a_batch_that_fails_is_not_recorded(orc: Orchestrator, tmp_path: Path) -> None:
+    orc.execute("CREATE TABLE t (a int PRIMARY KEY)")
+    (tmp_path / "1.csv").write_text("a\n1\n")
+    orc.load_stream(tmp_path, "t", once=True)
+    (tmp_path / "2.csv").write_text("a\n2\nx\n")
+    with pytest.raises(LoadError, match=r"2\.csv, line 3, column a"):
+        orc.load_stream(tmp_path, "t", once=True)
+    assert rows(orc, "SELECT a FROM t") == [(1,)]
+    (tmp_path / "2.csv").write_text("a\n2\n3\n")
+    orc.load_stream(tmp_path, "t", once=True)
+    assert rows(orc, "SELECT a FROM t ORDER BY 1") == [(1,), (2,), (3,)]
+
+
+CHANGES = """op,at,id,price,note
+insert,1,1,10,first
+insert,2,2,20,second
+update,4,1,12,later
+update,3,1,11,earlier
+delete,5,2,,
+insert,6,3,30,third
+delete,7,9,,
+"""
+
+
+def test_changes_are_applied_in_their_order(orc: Orchestrator, tmp_path: Path) -> None:
+    orc.execute(
+        "CREATE TABLE items (id int PRIMARY KEY, price int NOT NULL, note text);"
+        "INSERT INTO items VALUES (9, 90, 'old');"
+        "CREATE VIEW prices AS SELECT sum(price) AS total FROM items"
+    )
+    (tmp_path / "1.csv").write_text(CHANGES)
+    changes: Any = {"mode": "upsert", "op": "op", "order": "at"}
+    orc.load_stream(tmp_path, "items", once=True, **changes)
+    assert rows(orc, "SELECT * FROM items ORDER BY id") == [(1, 12, "later"), (3, 30, "third")]
+    assert rows(orc, "SELECT * FROM prices") == [(42,)]
+    (tmp_path / "2.csv").write_text("op,at,id,price,note\nD,8,3,,\nvanish,9,1,,\n")
+    with pytest.raises(LoadError, match="vanish in column op is no operation"):
+        orc.load_stream(tmp_path, "items", once=True, **changes)
+    (tmp_path / "2.csv").write_text("op,at,id,price,note\nD,8,3,,\nD,8,3,,\n")
+    with pytest.raises(LoadError, match="--order"):
+        orc.load_stream(
+            tmp_path, "items", once=True, mode="upsert", op="op", select="op, id, price, note"
+        )
+    orc.load_stream(tmp_path, "items", once=True, **changes)
+    assert rows(orc, "SELECT id FROM items") == [(1,)]
+
+
+def test_only_one_session_runs_a_stream(orc: Orchestrator, tmp_path: Path, dsn: str) -> None:
+    orc.execute("CREATE TABLE t (a int)")
+    (tmp_path / "1.csv").write_text("a\n1\n")
+    errors = []
+    stop = threading.Event()
+
+    def second(_: Any) -> None:
+        with connect(dsn) as other:
+            try:
+                other.load_stream(tmp_path, "t", name="s", once=True)
+            except UsageError as error:
+                errors.append(str(error))
+        stop.set()
+
+    orc.load_stream(tmp_path, "t", name="s", on_batch=second, stop=stop)
+    assert errors == ["Another session runs the stream s: stop it first."]
+    with pytest.raises(UsageError, match="another name"):
+        orc.execute("CREATE TABLE u (a int)")
+        orc.load_stream(tmp_path, "u", name="s", once=True)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    with spark_session("local[2]", "tests", **{**SETTINGS, **SMALL}) as session:
+        yield session
+
+
+def test_a_streaming_source_of_spark_continues_from_the_database(
+    orc: Orchestrator, spark: Any, tmp_path: Path
+) -> None:
+    orc.execute("CREATE TABLE lines (value text)")
+
+    def load(**options: Any) -> None:
+        orc.load_stream(tmp_path, "lines", format="text", once=True, spark=spark, **options)
+
+    (tmp_path / "1.txt").write_text("a\nb\n")
+    load()
+    (tmp_path / "2.txt").write_text("c\n")
+    load()
+    load()
+    assert rows(orc, "SELECT value FROM lines ORDER BY 1") == [("a",), ("b",), ("c",)]
+    # A batch whose transaction fails is loaded by the next run.
+    orc.execute("ALTER TABLE lines ADD CHECK (value <> 'd')")
+    (tmp_path / "3.txt").write_text("d\n")
+    with pytest.raises(LoadError, match="violates check constraint"):
+        load()
+    load(where="value <> 'd'")
+    (tmp_path / "4.txt").write_text("e\n")
+    load()
+    assert rows(orc, "SELECT value FROM lines ORDER BY 1") == [("a",), ("b",), ("c",), ("e",)]
