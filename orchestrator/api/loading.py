@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+import psycopg
 
 from orchestrator.api.statements import Statements
 from orchestrator.catalog import streams
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from orchestrator.spark.loading.effects import Decision
     from orchestrator.spark.loading.report import LoadReport
-    from orchestrator.spark.streams.run import StreamBatch
+    from orchestrator.spark.streams.batches import StreamBatch
 
 
 class Loads(Statements):
@@ -126,7 +128,8 @@ class Loads(Statements):
         """
         from orchestrator.spark.loading.job import tables_of
         from orchestrator.spark.loading.progress import silent
-        from orchestrator.spark.streams.run import StreamOptions, run_stream
+        from orchestrator.spark.streams.batches import StreamOptions
+        from orchestrator.spark.streams.run import run_stream
 
         settings = {
             "mode": mode,
@@ -160,6 +163,16 @@ class Loads(Statements):
                 say=say or silent,
                 stop=stop or threading.Event(),
             )
+
+    def ended_by(self, error: Exception) -> Literal["server", "spark"] | None:
+        """Return whether a stream ended because of the server or Spark; None for rows and options."""
+        from orchestrator.spark.errors import SparkError
+
+        try:
+            self.connection.execute("SELECT")
+        except psycopg.Error:
+            return "server"
+        return "spark" if isinstance(error, SparkError) else None
 
     def streams(self) -> list[StreamStatus]:
         """Return the streams that load tables, by name."""

@@ -14,7 +14,7 @@ import psycopg
 
 from orchestrator.api import connect
 from orchestrator.cli.signals import stop_at_signals
-from orchestrator.errors import IdivmError, UsageError
+from orchestrator.errors import IdivmError, ServerError, UsageError
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
@@ -173,36 +173,34 @@ def load(options: argparse.Namespace) -> int:
     return 0
 
 
+_ATTEMPTS = 5
+"""How often a stream starts again, without a batch in between, after Spark has failed."""
+
+
 def _stream(options: argparse.Namespace, given: dict[str, Any]) -> int:
-    """Run `idivm load --stream` until a signal stops it; connect again if the server goes away."""
-    stop, failures = stop_at_signals(), 0
+    """Run `idivm load --stream` until a signal stops it; start again if the server or Java goes away."""
+    stop, failures, batches = stop_at_signals(), 0, 0
 
     def print_batch(batch: Any) -> None:
-        nonlocal failures
-        failures = 0
-        table = batch.report.tables[0]
+        nonlocal failures, batches
+        failures, batches = 0, batches + 1
+        given["say"]("")
         if options.json:
             value = {
                 **dataclasses.asdict(batch.report),
+                "stream": batch.stream,
                 "batch": batch.number,
                 "files": batch.files,
+                "waiting": batch.waiting,
             }
             print(json.dumps(value, default=str, ensure_ascii=False), flush=True)
-            return
-        given["say"]("")
-        files = f"{batch.files:,} files, " if batch.files else ""
-        removed = f", {table.removed:,} removed" if table.removed else ""
-        rejected = f", {table.rejected:,} rejected" if table.rejected else ""
-        print(
-            f"batch {batch.number}: {files}{table.read:,} rows read, {table.loaded:,} loaded{removed}{rejected} "
-            f"in {batch.report.seconds:.1f} s",
-            flush=True,
-        )
+        else:
+            _print_batch(batch)
 
-    while not stop.is_set():
-        orchestrator = None
-        try:
-            with connect(options.dsn) as orchestrator:
+    def run() -> Exception | None:
+        """Run the stream; return an error after which it can start again."""
+        with connect(options.dsn) as orchestrator:
+            try:
                 orchestrator.load_stream(
                     *(options.sources, options.into),
                     name=options.name,
@@ -213,14 +211,41 @@ def _stream(options: argparse.Namespace, given: dict[str, Any]) -> int:
                     stop=stop,
                     **given,
                 )
-                break
-        except (IdivmError, psycopg.Error) as error:
-            if not failures and (orchestrator is None or not orchestrator.connection.closed):
+            except (IdivmError, psycopg.Error) as error:
+                ended = orchestrator.ended_by(error)
+                if ended == "server" or (ended == "spark" and batches and failures < _ATTEMPTS):
+                    return error
                 raise
-            failures += 1
-            print(f"idivm: {error}", file=sys.stderr, flush=True)
-            stop.wait(min(30.0, 0.1 * 2**failures))
+        return None
+
+    while not stop.is_set():
+        try:
+            failed = run()
+        except (IdivmError, psycopg.OperationalError) as error:
+            # The server may still be starting.
+            if not failures or not isinstance(error, (psycopg.OperationalError, ServerError)):
+                raise
+            failed = error
+        if failed is None:
+            break
+        failures += 1
+        given["say"](f"idivm: {failed} The stream starts again.", True)
+        stop.wait(min(30.0, 0.1 * 2**failures))
     return 0
+
+
+def _print_batch(batch: Any) -> None:
+    table = batch.report.tables[0]
+    counts = [
+        f"{batch.files:,} files" if batch.files else "",
+        f"{table.read:,} rows read",
+        f"{table.loaded:,} loaded",
+        f"{table.removed:,} removed" if table.removed else "",
+        f"{table.rejected:,} rejected" if table.rejected else "",
+    ]
+    waiting = f"; {batch.waiting:,} files wait" if batch.waiting else ""
+    listed = ", ".join(filter(None, counts))
+    print(f"batch {batch.number}: {listed} in {batch.report.seconds:.1f} s{waiting}", flush=True)
 
 
 def _summary(report: Any) -> None:

@@ -13,6 +13,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from orchestrator.api import Orchestrator, connect
+from orchestrator.catalog import streams
 from orchestrator.errors import UsageError
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.loading.load import SETTINGS
@@ -99,16 +100,85 @@ def test_changes_are_applied_in_their_order(orc: Orchestrator, tmp_path: Path) -
     (tmp_path / "2.csv").write_text("op,at,id,price,note\nD,8,3,,\nvanish,9,1,,\n")
     with pytest.raises(LoadError, match="vanish in column op is no operation"):
         orc.load_stream(tmp_path, "items", once=True, **changes)
-    (tmp_path / "2.csv").write_text("op,at,id,price,note\nD,8,3,,\nD,8,3,,\n")
-    with pytest.raises(LoadError, match="--order"):
-        orc.load_stream(
-            tmp_path, "items", once=True, mode="upsert", op="op", select="op, id, price, note"
-        )
+    # Copies of a change are harmless; other changes of a row need an order.
+    (tmp_path / "2.csv").write_text("op,at,id,price,note\nD,8,3,,\nD,8,3,,\nu,8,1,13,\ni,8,1,14,\n")
+    with pytest.raises(LoadError, match="id = 1 more than once with the same value in at"):
+        orc.load_stream(tmp_path, "items", once=True, **changes)
+    (tmp_path / "2.csv").write_text("op,id,price,note\nD,3,,\nD,3,,\nu,1,13,\ni,1,14,\n")
+    with pytest.raises(LoadError, match=r"id = 1 more than once.*--order"):
+        orc.load_stream(tmp_path, "items", once=True, mode="upsert", op="op")
+    (tmp_path / "2.csv").write_text("op,at,id,price,note\nD,8,3,,\nD,8,3,,\nd,,1,,\n")
+    with pytest.raises(LoadError, match="NULL in column at"):
+        orc.load_stream(tmp_path, "items", once=True, **changes)
+    (tmp_path / "2.csv").write_text("op,at,id,price,note\nD,8,3,,\nD,8,3,,\n-U,9,1,12,\n")
     orc.load_stream(tmp_path, "items", once=True, **changes)
     assert rows(orc, "SELECT id FROM items") == [(1,)]
 
 
-def test_only_one_session_runs_a_stream(orc: Orchestrator, tmp_path: Path, dsn: str) -> None:
+def test_late_changes_do_not_overwrite_later_rows(orc: Orchestrator, tmp_path: Path) -> None:
+    orc.execute("CREATE TABLE items (id int PRIMARY KEY, at int, price int)")
+
+    def load(text: str) -> list[tuple[Any, ...]]:
+        (tmp_path / f"{len(list(tmp_path.iterdir()))}.csv").write_text(f"op,at,id,price\n{text}")
+        orc.load_stream(tmp_path, "items", once=True, mode="upsert", op="op", order="at")
+        return rows(orc, "SELECT id, at, price FROM items ORDER BY id")
+
+    assert load("i,5,1,50\ni,5,2,50\n") == [(1, 5, 50), (2, 5, 50)]
+    assert load("u,4,1,40\nd,4,2,\n") == [(1, 5, 50), (2, 5, 50)]
+    assert load("u,6,1,60\nd,6,2,\n") == [(1, 6, 60)]
+
+
+def test_a_quarantine_takes_changes_that_cannot_be_applied(
+    orc: Orchestrator, tmp_path: Path
+) -> None:
+    orc.execute("CREATE TABLE items (id int PRIMARY KEY, price int NOT NULL)")
+    (tmp_path / "1.csv").write_text(
+        "op,at,id,price\ni,1,1,10\ni,1,2,20\nvanish,2,1,5\nu,,1,6\ni,1,3,\nd,3,2,\nu,4,1,x\n"
+    )
+    changes: Any = {"mode": "upsert", "op": "op", "order": "at", "on_bad_row": "quarantine"}
+    orc.load_stream(tmp_path, "items", once=True, **changes)
+    assert rows(orc, "SELECT * FROM items") == [(1, 10)]
+    rejected = rows(orc, "SELECT line, column_name FROM idivm.rejected_rows ORDER BY 1")
+    assert rejected == [(4, "op"), (5, "at"), (6, "price"), (8, "price")]
+
+
+def test_an_upsert_with_a_key_twice_is_explained(orc: Orchestrator, tmp_path: Path) -> None:
+    orc.execute("CREATE TABLE items (id int PRIMARY KEY, price int)")
+    (tmp_path / "1.csv").write_text("id,price\n1,10\n1,20\n")
+    with pytest.raises(LoadError, match=r"same key: \(1\).*--order"):
+        orc.load_stream(tmp_path, "items", once=True, mode="upsert")
+    orc.load_stream(tmp_path, "items", once=True, mode="upsert", order="price")
+    assert rows(orc, "SELECT * FROM items") == [(1, 20)]
+
+
+def test_what_a_killed_stream_left_is_removed(orc: Orchestrator, tmp_path: Path) -> None:
+    orc.execute("CREATE TABLE t (a int)")
+    (tmp_path / "1.csv").write_text("a\n1\n")
+    # The load of a stream whose process was killed while it copied.
+    orc.execute(
+        "INSERT INTO idivm.loads (id, name, mode, command) VALUES (900, 't', 'append', 'x');"
+        "CREATE UNLOGGED TABLE idivm_load.l900 (a int)"
+    )
+    orc.load_stream(tmp_path, "t", once=True)
+    assert rows(orc, "SELECT status FROM idivm.loads WHERE id = 900") == [("failed",)]
+    assert rows(orc, "SELECT to_regclass('idivm_load.l900')") == [(None,)]
+
+
+def test_a_file_that_grows_is_reported(orc: Orchestrator, tmp_path: Path) -> None:
+    orc.execute("CREATE TABLE t (a int)")
+    path, said = tmp_path / "1.csv", []
+    path.write_text("a\n1\n")
+    orc.load_stream(tmp_path, "t", once=True)
+    path.write_text("a\n1\n2\n")
+    orc.load_stream(tmp_path, "t", once=True, say=lambda text, stays=False: said.append(text))
+    assert rows(orc, "SELECT a FROM t") == [(1,)]
+    assert any("1.csv has changed since it was loaded" in text for text in said)
+
+
+def test_only_one_session_runs_a_stream(
+    orc: Orchestrator, tmp_path: Path, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "PATIENCE", "1ms")
     orc.execute("CREATE TABLE t (a int)")
     (tmp_path / "1.csv").write_text("a\n1\n")
     errors = []
@@ -127,6 +197,10 @@ def test_only_one_session_runs_a_stream(orc: Orchestrator, tmp_path: Path, dsn: 
     with pytest.raises(UsageError, match="another name"):
         orc.execute("CREATE TABLE u (a int)")
         orc.load_stream(tmp_path, "u", name="s", once=True)
+    orc.execute("DROP TABLE t; CREATE TABLE t (a int)")
+    with pytest.raises(UsageError, match="was dropped: remove the stream"):
+        orc.load_stream(tmp_path, "t", name="s", once=True)
+    assert [status.table for status in orc.streams()] == ["(dropped)"]
 
 
 @pytest.fixture(scope="module")

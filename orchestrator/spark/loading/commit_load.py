@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg import Connection
 from psycopg.errors import IntegrityError
-from psycopg.sql import SQL, Composed, Identifier, Literal
+from psycopg.sql import SQL, Composed, Identifier
 
 from orchestrator.catalog import loads as catalog_loads
 from orchestrator.catalog import relation_oid
@@ -23,6 +23,7 @@ from orchestrator.frontend import catalog
 from orchestrator.frontend.facts import ForeignKey, Relation
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.loading.ledger import Load, added, plain
+from orchestrator.spark.streams.changes import deletes, keep_last_changes, not_older
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _move_all(connection: Connection[Any], ordered: list[Load], rejects: bool) -
             if column.added and load.target.relation is not None:
                 connection.execute(added(_name(connection, load), column))
         if load.order is not None or load.op is not None:
-            _keep_last_changes(connection, load)
+            keep_last_changes(connection, load)
         # These staging tables are joined with other tables.
         if load.mode != "append" or (load.quarantine and rejects):
             connection.execute(SQL("ANALYZE {}").format(staging_table(load.id)))
@@ -108,59 +109,6 @@ def _move_all(connection: Connection[Any], ordered: list[Load], rejects: bool) -
         # The tables are locked, so their names cannot change any more.
         require_present(connection, load)
     return moved
-
-
-_DELETES = ("d", "delete", "-d")
-_WRITES = ("i", "insert", "+i", "u", "update", "+u", "c", "create", "r", "read", "upsert")
-_IGNORED = ("-u",)
-"""The operations that change logs name, in lower case: `-u` is the old image of an update."""
-
-
-def _operation(column: str) -> Composed:
-    return SQL("lower(s.{}::text)").format(Identifier(column))
-
-
-def _is_delete(column: str) -> Composed:
-    return SQL("{} = ANY ({})").format(_operation(column), Literal(list(_DELETES)))
-
-
-def _keep_last_changes(connection: Connection[Any], load: Load) -> None:
-    """Delete all staged changes of a row but the last; refuse unknown operations and changes without an order."""
-    staging = staging_table(load.id)
-    if load.op is not None:
-        connection.execute(
-            SQL("DELETE FROM {} AS s WHERE {} = ANY ({})").format(
-                staging, _operation(load.op), Literal(list(_IGNORED))
-            )
-        )
-        unknown = connection.execute(
-            SQL("SELECT s.{}::text FROM {} AS s WHERE ({} = ANY ({})) IS NOT TRUE LIMIT 1").format(
-                *(Identifier(load.op), staging, _operation(load.op)),
-                Literal([*_DELETES, *_WRITES]),
-            )
-        ).fetchone()
-        if unknown is not None:
-            raise LoadError(
-                f"Nothing was loaded into {plain(load.target.name)}: {unknown[0] or 'NULL'} in column {load.op} "
-                f"is no operation; known operations are {', '.join([*_WRITES, *_DELETES])}."
-            )
-    order = (
-        SQL("s.{} DESC NULLS LAST").format(Identifier(load.order)) if load.order else SQL("s.ctid")
-    )
-    earlier = SQL(
-        "SELECT r.ctid FROM (SELECT s.ctid, row_number() OVER (PARTITION BY {} ORDER BY {}) AS nth FROM {} AS s) AS r"
-        " WHERE r.nth > 1"
-    ).format(
-        *(SQL(", ").join(SQL("s.{}").format(Identifier(name)) for name in load.key), order, staging)
-    )
-    removed = connection.execute(
-        SQL("DELETE FROM {} AS s WHERE s.ctid = ANY (ARRAY({}))").format(staging, earlier)
-    ).rowcount
-    if removed and load.order is None:
-        raise LoadError(
-            f"Nothing was loaded into {plain(load.target.name)}: the source changes a row more than once. Name the "
-            "column that orders the changes (--order)."
-        )
 
 
 def require_present(connection: Connection[Any], load: Load) -> None:
@@ -191,12 +139,14 @@ def lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> None
 def _remove(connection: Connection[Any], load: Load) -> int:
     """Delete the rows that `replace` does not find in the source, or that changes delete; return how many."""
     table = load.target.relation
-    if load.op is not None and table is not None:
+    if table is not None and (rows := deletes(connection, load)) is not None:
+        conditions = [_same(connection, table, load.key)]
+        if (not_late := not_older(load, Identifier("t"), Identifier("s"))) is not None:
+            conditions.append(not_late)
         return _write(
             connection,
-            SQL("DELETE FROM {} AS t USING {} AS s WHERE {} AND {}").format(
-                *(Identifier(table.schema, table.name), staging_table(load.id)),
-                *(_is_delete(load.op), _same(connection, table, load.key)),
+            SQL("WITH s AS ({}) DELETE FROM {} AS t USING s WHERE {}").format(
+                rows, Identifier(table.schema, table.name), SQL(" AND ").join(conditions)
             ),
         )
     if load.mode != "replace" or table is None:
@@ -229,8 +179,6 @@ def _move(connection: Connection[Any], load: Load, removed: int, rejects: bool) 
     statement = SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} AS s").format(
         _name(connection, load), names, names, staging_table(load.id)
     )
-    if load.op is not None:
-        statement += SQL(" WHERE NOT {}").format(_is_delete(load.op))
     if table is not None and _updates_rows(load):
         statement += _on_conflict(load, table)
     loaded = _write(connection, statement)
@@ -279,9 +227,11 @@ def _on_conflict(load: Load, table: Relation) -> Composed:
     if not changing:
         return SQL(" ON CONFLICT ({}) DO NOTHING").format(key)
     exact = {column.name for column in table.columns if column.exact}
-    return SQL(" ON CONFLICT ({}) DO UPDATE SET {} WHERE {}").format(
+    not_late = not_older(load, Identifier(table.name), Identifier("excluded"))
+    return SQL(" ON CONFLICT ({}) DO UPDATE SET {} WHERE {}({})").format(
         key,
         SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(column)) for column in changing),
+        SQL("") if not_late is None else SQL("{} AND ").format(not_late),
         # Rows that stay the same are not written, which also saves work in the views that read them.
         SQL(" OR ").join(
             SQL(
@@ -321,10 +271,14 @@ def _reject_conflicting(connection: Connection[Any], load: Load) -> None:
     """Reject rows that are valid but conflict with other rows."""
     table = load.target.relation
     if table is None:
-        _reject_nulls(connection, load)
+        _reject_nulls(connection, load, load.key)
         _reject_repeated(connection, load, load.key)
         return
     loaded = {column.name for column in load.columns}
+    if load.op is not None:
+        _reject_nulls(
+            connection, load, [c.name for c in table.columns if c.not_null and c.name in loaded]
+        )
     for key in table.usable_keys:
         names = [table.column(attnum).name for attnum in key.columns]
         if not set(names) <= loaded:
@@ -355,13 +309,13 @@ def _reject_conflicting(connection: Connection[Any], load: Load) -> None:
             )
 
 
-def _reject_nulls(connection: Connection[Any], load: Load) -> None:
-    """Reject rows without a key, for a table that is created with a key."""
-    for name in load.key:
+def _reject_nulls(connection: Connection[Any], load: Load, names: Sequence[str]) -> None:
+    """Reject rows with NULL in columns that the staging table does not check."""
+    for name in names:
         missing = SQL("SELECT ctid FROM {} WHERE {} IS NULL").format(
             staging_table(load.id), Identifier(name)
         )
-        _reject(connection, load, [name], missing, "the column of a key must not be NULL")
+        _reject(connection, load, [name], missing, "the column must not be NULL")
 
 
 def _reject_repeated(connection: Connection[Any], load: Load, names: Sequence[str]) -> None:

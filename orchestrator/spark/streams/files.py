@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,26 +16,49 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_MOST_BYTES = 1 << 30
+"""The maximum size of a batch of several files."""
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """The files that have arrived since the last batch."""
+
+    batch: list[dict[str, Any]]
+    """The files of the next batch."""
+    waiting: int
+    """The number of further files."""
+    changed: list[str]
+    """Files whose size has changed since they were loaded."""
+
+
 def arrived(
-    paths: Sequence[str], loaded: set[str], spark: Callable[[], SparkSession]
-) -> list[dict[str, Any]]:
-    """Return the files of folders and patterns that are not loaded, in the order of their times.
+    paths: Sequence[str], loaded: Mapping[str, int], most: int, spark: Callable[[], SparkSession]
+) -> Arrived:
+    """Return the files of folders and patterns that are not loaded, the oldest first.
 
     As in Spark, names that begin with `_` or `.` are files that somebody is still writing.
     """
-    files = [
-        file
+    found = {
+        file["file"]: file
         for path in paths
-        for file in (_remote(spark(), path) if _is_uri(path) else _local(path))
-        if file["file"] not in loaded and not Path(file["file"]).name.startswith(("_", "."))
+        for file in (_remote(spark(), path) if is_uri(path) else _local(path))
+        if not Path(file["file"]).name.startswith(("_", "."))
+    }
+    changed = [
+        name for name, file in found.items() if loaded.get(name, file["bytes"]) != file["bytes"]
     ]
+    files = [file for name, file in found.items() if name not in loaded]
     for file in files:
         if partition := re.search(r"/([^/=]+=[^/]*)/", file["file"]):
             raise UsageError(
                 f"The folder {partition[1]} holds the value of a column, which a stream cannot read: load such "
                 "files with idivm load, or give the files names of their own."
             )
-    return sorted(files, key=lambda file: (file["time"], file["file"]))
+    files.sort(key=lambda file: (file["time"], file["file"]))
+    sizes = accumulate(file["bytes"] for file in files[:most])
+    fitting = max(1, sum(size <= _MOST_BYTES for size in sizes))
+    return Arrived(files[:fitting], len(files[fitting:]), changed)
 
 
 def path_of(file: dict[str, Any]) -> str:
@@ -46,7 +71,8 @@ def path_of(file: dict[str, Any]) -> str:
     return name
 
 
-def _is_uri(path: str) -> bool:
+def is_uri(path: str) -> bool:
+    """Return whether a path is a URI."""
     return re.match(r"[a-z][a-z0-9+.-]+:", path) is not None
 
 

@@ -10,8 +10,9 @@ reads all other sources.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
@@ -26,37 +27,14 @@ from orchestrator.spark.loading.load import carry_out, check, check_sources, ses
 from orchestrator.spark.loading.loader import Loader
 from orchestrator.spark.loading.messages import public
 from orchestrator.spark.loading.progress import Clock, Say
-from orchestrator.spark.loading.report import LoadReport, TableLoad
+from orchestrator.spark.loading.report import TableLoad
 from orchestrator.spark.loading.sources import FORMATS, format_of
 from orchestrator.spark.streams import structured
-from orchestrator.spark.streams.files import arrived, path_of
+from orchestrator.spark.streams.batches import Batch, StreamBatch, StreamOptions
+from orchestrator.spark.streams.files import arrived, is_uri, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True)
-class StreamOptions:
-    """How a stream runs."""
-
-    name: str | None = None
-    """The name; by default made of the table and the sources."""
-    interval: float = 1.0
-    """The seconds between two looks at the source."""
-    most_files: int = 1000
-    """The maximum number of files in a batch."""
-    once: bool = False
-    """Whether to end when all that has arrived is loaded."""
-
-
-@dataclass(frozen=True)
-class StreamBatch:
-    """A batch that is in the table."""
-
-    stream: str
-    number: int
-    files: int
-    report: LoadReport
 
 
 Finished = Callable[[StreamBatch, Decision], None]
@@ -90,29 +68,37 @@ def run_stream(
         )
     target = ledger.target_named(connection, parse_name(table.into))
     ledger.require(target, create=False)
-    listed = ", ".join(map(public, table.source.paths))
-    name = options.name or f"{ledger.plain(target.name)} from {listed}"
-    clock = Clock()
-    stream = streams.start(connection, name, ledger.plain(target.name), listed)
+    assert target.relation is not None
+    # The same source has the same name, however the command spells it.
+    listed = ", ".join(
+        public(path)
+        if is_uri(path) or (by_spark and not Path(path).exists())
+        else str(Path(path).absolute())
+        for path in table.source.paths
+    )
+    name = options.name or f"{target.relation.qualified} from {listed}"
+    stream = streams.start(connection, name, target.relation.oid, listed)
     try:
-        with sessions(spark, master, config, table.source.paths, clock, say) as (session, threads):
+        with sessions(spark, master, config, table.source.paths, Clock(), say) as (
+            session,
+            threads,
+        ):
 
-            def load(
-                table: TableLoad, number: int, files: list[dict[str, Any]], checkpoint: Any = None
-            ) -> None:
-                job = Loader(connection, session, say, Clock(), threads)
+            def load(batch: Batch) -> None:
+                job = Loader(connection, session, say, Clock(), threads, resumable=False)
 
-                def record(loads: Any) -> None:
-                    kept = checkpoint() if checkpoint else None
-                    streams.advance(connection, stream, number, loads[0], files, kept)
+                def record(loads: Sequence[int]) -> None:
+                    kept = batch.checkpoint() if batch.checkpoint else None
+                    streams.advance(connection, stream, batch.number, loads[0], batch.files, kept)
 
-                report, decision = carry_out(job, [table], views, True, True, record)
-                finished(StreamBatch(name, number, len(files), report), decision)
+                report, decision = carry_out(job, [batch.table], views, False, True, record)
+                loaded = StreamBatch(name, batch.number, len(batch.files), batch.waiting, report)
+                finished(loaded, decision)
 
             if by_spark:
                 structured.follow(connection, session(), table, stream, options, load, stop)
             else:
-                _follow_files(connection, session, table, stream, options, load, stop)
+                _follow_files(connection, session, table, stream, options, load, say, stop)
     finally:
         if not connection.closed:
             streams.unlock(connection, stream.id)
@@ -124,23 +110,29 @@ def _follow_files(
     table: TableLoad,
     stream: Stream,
     options: StreamOptions,
-    load: Callable[..., None],
+    load: Callable[[Batch], None],
+    say: Say,
     stop: threading.Event,
 ) -> None:
     loaded = streams.files_loaded(connection, stream.id)
     number = stream.batch
     kind = format_of(table.source)
+    told: set[str] = set()
     while not stop.is_set():
-        files = arrived(table.source.paths, loaded, session)[: options.most_files]
-        if files:
-            number += 1
-            paths = tuple(path_of(file) for file in files)
-            load(
-                replace(table, source=replace(table.source, paths=paths, format=kind)),
-                number,
-                files,
+        found = arrived(table.source.paths, loaded, options.most_files, session)
+        for name in set(found.changed) - told:
+            told.add(name)
+            say(
+                f"{name} has changed since it was loaded: a stream loads each file once, so write new rows to "
+                "new files",
+                True,
             )
-            loaded |= {file["file"] for file in files}
+        if found.batch:
+            number += 1
+            paths = tuple(path_of(file) for file in found.batch)
+            wanted = replace(table, source=replace(table.source, paths=paths, format=kind))
+            load(Batch(wanted, number, found.batch, found.waiting))
+            loaded |= {file["file"]: file["bytes"] for file in found.batch}
         elif options.once:
             return
         else:

@@ -7,7 +7,6 @@ another machine, and it never depends on files that a crash may have left behind
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,14 +16,20 @@ from typing import TYPE_CHECKING, Any
 from psycopg import Connection
 
 from orchestrator.catalog import streams
-from orchestrator.catalog.streams import Stream
+from orchestrator.catalog.streams import Checkpoint, Stream
+from orchestrator.errors import UsageError
 from orchestrator.spark.loading.report import TableLoad
 from orchestrator.spark.loading.sources import Source
+from orchestrator.spark.session import own_folder, set_for_a_block
+from orchestrator.spark.streams.batches import Batch, StreamOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from orchestrator.spark.streams.run import StreamOptions
+_MOST_RECORDS = "1000000"
+"""The default of the maximum number of Kafka's records in a batch."""
+_SETTINGS = {"spark.sql.streaming.minBatchesToRetain": "2"}
+"""The checkpoint is stored with each batch, so it should be small."""
 
 
 def follow(
@@ -33,27 +38,38 @@ def follow(
     table: TableLoad,
     stream: Stream,
     options: StreamOptions,
-    load: Callable[..., None],
+    load: Callable[[Batch], None],
     stop: threading.Event,
 ) -> None:
     """Load the batches of a streaming source until `stop` is set, or until all is loaded if `once`."""
     failures: list[BaseException] = []
-    with tempfile.TemporaryDirectory(prefix="idivm-stream-") as name:
-        folder = Path(name)
-        _restore(folder, streams.checkpoint_of(connection, stream.id))
+    busy = threading.Lock()
+    with own_folder() as own, set_for_a_block(spark, _SETTINGS):
+        stored = files = streams.checkpoint_of(connection, stream.id)
+        (folder := own / "checkpoint").mkdir()
+        _restore(folder, stored)
+
+        def checkpoint() -> Checkpoint:
+            nonlocal files
+            files = _files(folder)
+            changed = {name: text for name, text in files.items() if stored.get(name) != text}
+            return Checkpoint(frozenset(files), changed)
 
         def batch(frame: Any, number: int) -> None:
-            try:
-                if number <= streams.last_batch(connection, stream.id) or frame.isEmpty():
-                    return
-                source = replace(table.source, paths=("frame:",), format="auto", options={})
-                wanted = replace(table, source=source, frame=frame)
-                load(wanted, number, [], lambda: _files(folder))
-            except BaseException as error:
-                failures.append(error)
-                raise
+            nonlocal stored
+            with busy:
+                try:
+                    if stop.is_set() or number <= streams.last_batch(connection, stream.id):
+                        return
+                    source = replace(table.source, paths=("frame:",), format="auto", options={})
+                    wanted = replace(table, source=source, frame=frame)
+                    load(Batch(wanted, number, checkpoint=checkpoint))
+                    stored = files
+                except BaseException as error:
+                    failures.append(error)
+                    raise
 
-        writer = _rows(spark, table.source).writeStream.foreachBatch(batch)
+        writer = _rows(spark, table.source, options).writeStream.foreachBatch(batch)
         writer = writer.option("checkpointLocation", folder.as_uri())
         trigger: dict[str, Any] = (
             {"availableNow": True}
@@ -71,36 +87,49 @@ def follow(
             if not failures:
                 raise
         finally:
-            query.stop()
+            # After the batch that is being loaded.
+            with busy:
+                query.stop()
     if failures:
         raise failures[0]
 
 
-def _rows(spark: SparkSession, source: Source) -> Any:
+def _rows(spark: SparkSession, source: Source, limits: StreamOptions) -> Any:
     """Return the streaming rows of a source; the source's name is the topic of Kafka, and else a path."""
     options = dict(source.options)
     reader = spark.readStream.format(source.format)
     paths = [path for path in source.paths if path != "-"]
-    if source.format == "kafka" and paths:
-        options.setdefault("subscribe", ",".join(paths))
-        paths = []
+    if len(paths) > 1 and source.format != "kafka":
+        raise UsageError(
+            f"A stream of the format {source.format} has one source: give a pattern, or a stream for each of "
+            f"{', '.join(paths)}."
+        )
+    if source.format == "kafka":
+        if paths:
+            options.setdefault("subscribe", ",".join(paths))
+            paths = []
+        # Kafka's own default, the latest records, would skip records if the stream ends before its first batch.
+        options.setdefault("startingOffsets", "earliest")
+        options.setdefault("maxOffsetsPerTrigger", _MOST_RECORDS)
+    elif paths and "maxBytesPerTrigger" not in options:
+        options.setdefault("maxFilesPerTrigger", str(limits.most_files))
     if schema := options.pop("schema", None):
         reader = reader.schema(schema)
     reader = reader.options(**options)
     return reader.load(paths[0]) if paths else reader.load()
 
 
-def _restore(folder: Path, checkpoint: list[tuple[str, bytes]]) -> None:
-    for name, content in checkpoint:
+def _restore(folder: Path, checkpoint: dict[str, bytes]) -> None:
+    for name, content in checkpoint.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
 
 
-def _files(folder: Path) -> list[tuple[str, bytes]]:
+def _files(folder: Path) -> dict[str, bytes]:
     """Return the files of the checkpoint, without checksums, which Spark does not need."""
-    return [
-        (str(path.relative_to(folder)), path.read_bytes())
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not path.name.startswith(".")
-    ]
+    }
