@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +18,7 @@ pytest.importorskip("pyspark")
 from orchestrator.api import Orchestrator, connect
 from orchestrator.catalog import streams
 from orchestrator.errors import UsageError
-from orchestrator.spark.errors import LoadError
+from orchestrator.spark.errors import LoadError, SparkError
 from orchestrator.spark.loading.load import SETTINGS
 from orchestrator.spark.session import spark_session
 
@@ -203,6 +206,54 @@ def test_only_one_session_runs_a_stream(
     assert [status.table for status in orc.streams()] == ["(dropped)"]
 
 
+COMMAND = [sys.executable, "-m", "orchestrator.cli.main"]
+
+
+def test_the_command_survives_lost_connections_and_ends_at_a_signal(
+    orc: Orchestrator, tmp_path: Path, dsn: str
+) -> None:
+    orc.execute("CREATE TABLE t (a int)")
+
+    def arrive(number: int, content: str) -> None:
+        (path := tmp_path / f"_{number}.csv").write_text(f"a\n{content}\n")
+        path.rename(tmp_path / f"{number}.csv")
+
+    arrive(1, "1")
+    stream = ["load", "--stream", "--dsn", dsn, str(tmp_path), "--into", "t", "--interval", "10ms"]
+    with subprocess.Popen([*COMMAND, *stream], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(
+                "batch 0: 1 files, 1 rows read, 1 loaded in"
+            )
+            (status,) = orc.streams()
+            assert (status.table, status.running) == ("public.t", True)
+            orc.connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1768187767"
+            )
+            arrive(2, "2")
+            assert process.stdout.readline().startswith("batch 1: 1 files")
+        finally:
+            process.terminate()
+    assert process.returncode == 0
+    assert rows(orc, "SELECT a FROM t ORDER BY a") == [(1,), (2,)]
+
+    arrive(3, "x")
+    failed = subprocess.run([*COMMAND, *stream], capture_output=True, text=True)
+    assert failed.returncode == 2
+    assert "3.csv, line 2, column a" in failed.stderr
+    listed = subprocess.run(
+        [*COMMAND, "stream", "list", "--dsn", dsn, "--json"], capture_output=True, text=True
+    )
+    (shown,) = json.loads(listed.stdout)
+    assert (shown["running"], shown["batch"], shown["rows"]) == (False, 1, 2)
+    removed = subprocess.run(
+        [*COMMAND, "stream", "remove", shown["name"], "--dsn", dsn], capture_output=True, text=True
+    )
+    assert removed.returncode == 0
+    assert orc.streams() == []
+
+
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     with spark_session("local[2]", "tests", **{**SETTINGS, **SMALL}) as session:
@@ -232,3 +283,10 @@ def test_a_streaming_source_of_spark_continues_from_the_database(
     (tmp_path / "4.txt").write_text("e\n")
     load()
     assert rows(orc, "SELECT value FROM lines ORDER BY 1") == [("a",), ("b",), ("c",), ("e",)]
+
+
+def test_a_source_without_its_package_is_named(orc: Orchestrator, spark: Any) -> None:
+    orc.execute("CREATE TABLE t (a int)")
+    with pytest.raises(SparkError, match=r"kafka"):
+        orc.load_stream("topic", "t", format="kafka", once=True, spark=spark)
+    assert [status.running for status in orc.streams()] == [False]
