@@ -32,16 +32,18 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--add-columns", action="store_true", help="add the columns that only the source has"
     )
-    sub.add_argument("--mode", choices=("append", "replace", "upsert"), help="default: append")
+    sub.add_argument(
+        "--mode", choices=("append", "replace", "upsert", "add"), help="default: append"
+    )
     sub.add_argument(
         "--key",
         metavar="COLUMNS",
-        help="key columns for --mode upsert, or primary key for --create",
+        help="key columns for --mode upsert and add, or primary key for --create",
     )
     sub.add_argument(
         "--op",
         metavar="COLUMN",
-        help="column of the source that says insert, update or delete (or i, u, d); with --mode upsert",
+        help="column of the source that says insert, update or delete (or i, u, d); with --mode upsert or add",
     )
     sub.add_argument(
         "--order",
@@ -113,7 +115,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--again",
         action="store_true",
-        help="append even if the same command has appended the same files before",
+        help="append or add even if the same command has loaded the same files before",
     )
 
 

@@ -145,6 +145,57 @@ def test_a_quarantine_takes_changes_that_cannot_be_applied(
     assert rejected == [(4, "op"), (5, "at"), (6, "price"), (8, "price")]
 
 
+def test_rows_stay_in_their_files_and_sums_in_the_table(orc: Orchestrator, tmp_path: Path) -> None:
+    orc.execute(
+        "CREATE TABLE products (id int PRIMARY KEY, kind text);"
+        "INSERT INTO products VALUES (1, 'food'), (2, 'food'), (3, 'book');"
+        "CREATE TABLE sales (product int REFERENCES products, day date, n int NOT NULL CHECK (n >= 0),"
+        " amount numeric(10,2), PRIMARY KEY (product, day));"
+        "CREATE VIEW by_kind AS SELECT kind, sum(n) AS n, sum(amount) AS amount"
+        " FROM sales JOIN products ON id = product GROUP BY kind"
+    )
+    add: Any = {"mode": "add", "op": "op"}
+
+    def load(number: int, content: str, **more: Any) -> list[tuple[Any, ...]]:
+        (tmp_path / f"{number}.csv").write_text(f"op,product,day,n,amount\n{content}")
+        orc.load_stream(tmp_path, "sales", once=True, **add, **more)
+        assert all(report.equal for report in orc.check("by_kind"))
+        return rows(orc, "SELECT kind, n, amount::text FROM by_kind ORDER BY kind")
+
+    first = "i,1,2026-01-01,1,10.10\ni,1,2026-01-01,2,5.05\ni,2,2026-01-01,1,\ni,3,2026-01-02,1,7\n"
+    assert load(1, first) == [("book", 1, "7.00"), ("food", 4, "15.15")]
+    assert rows(orc, "SELECT count(*) FROM sales") == [(3,)]
+    later = "d,1,2026-01-01,2,5.05\n-U,3,2026-01-02,1,7\n+U,3,2026-01-02,1,9\ni,2,2026-01-01,1,3\n"
+    assert load(2, later) == [("book", 1, "9.00"), ("food", 3, "13.10")]
+    # The same files are not added twice, by a stream or by a load.
+    load(2, later)
+    assert rows(orc, "SELECT sum(n) FROM sales") == [(4,)]
+    files = str(tmp_path / "1.csv")
+    for _ in range(2):
+        orc.load(files, "sales", **add)
+    assert rows(orc, "SELECT sum(n) FROM sales") == [(9,)]
+    # Bad rows.
+    bad = "i,9,2026-01-01,1,1\ngone,1,2026-01-01,1,1\ni,1,2026-01-01,,1\ni,1,2026-01-03,1,1\n"
+    load(3, bad, on_bad_row="quarantine")
+    assert rows(orc, "SELECT sum(n) FROM sales") == [(10,)]
+    assert rows(orc, "SELECT count(*) FROM idivm.rejected_rows") == [(3,)]
+
+
+def test_tables_without_exact_sums_are_refused(orc: Orchestrator, tmp_path: Path) -> None:
+    orc.execute(
+        "CREATE TABLE a (k int PRIMARY KEY, x double precision); CREATE TABLE b (k int, x int);"
+        "CREATE TABLE c (j int DEFAULT 0, k int, x int, PRIMARY KEY (j, k))"
+    )
+    (tmp_path / "1.csv").write_text("k,x\n1,1\n")
+    for table, why in (
+        ("a", "x of .*a is double precision, which has no exact sum"),
+        ("b", "b has no key to add by"),
+        ("c", "lacks j, the key of c"),
+    ):
+        with pytest.raises(LoadError, match=why):
+            orc.load_stream(tmp_path, table, once=True, mode="add")
+
+
 def test_an_upsert_with_a_key_twice_is_explained(orc: Orchestrator, tmp_path: Path) -> None:
     orc.execute("CREATE TABLE items (id int PRIMARY KEY, price int)")
     (tmp_path / "1.csv").write_text("id,price\n1,10\n1,20\n")
@@ -290,3 +341,41 @@ def test_a_source_without_its_package_is_named(orc: Orchestrator, spark: Any) ->
     with pytest.raises(SparkError, match=r"kafka"):
         orc.load_stream("topic", "t", format="kafka", once=True, spark=spark)
     assert [status.running for status in orc.streams()] == [False]
+
+
+def test_spark_sums_up_typed_rows(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
+    orc.execute(
+        "CREATE TABLE sales (product text PRIMARY KEY, n int, amount numeric(12,2) CHECK (amount < 1000))"
+    )
+    lines = [f"p{i % 3},{i},{i}.25" for i in range(20)]
+    (tmp_path / "1.txt").write_text("\n".join(lines) + "\n")
+    columns = (
+        "split(value, ',')[0] AS product, cast(split(value, ',')[1] AS int) AS n,"
+        " cast(split(value, ',')[2] AS decimal(10,2)) AS amount"
+    )
+    staged: list[tuple[Any, ...]] = []
+
+    def load(**more: Any) -> list[tuple[Any, ...]]:
+        orc.load_stream(
+            *(tmp_path, "sales"),
+            mode="add",
+            format="text",
+            select=columns,
+            once=True,
+            spark=spark,
+            on_batch=lambda batch: staged.append((batch.report.tables[0].read,)),
+            **more,
+        )
+        return rows(orc, "SELECT product, n, amount::text FROM sales ORDER BY product")
+
+    expected = [
+        (f"p{k}", sum(range(k, 20, 3)), f"{sum(i + 0.25 for i in range(k, 20, 3)):.2f}")
+        for k in range(3)
+    ]
+    assert load() == expected
+    # PostgreSQL got a row for each key.
+    assert staged == [(3,)]
+    (tmp_path / "2.txt").write_text("p9,1,1000\n")
+    with pytest.raises(LoadError, match="violates check constraint"):
+        load()
+    assert load(where="value NOT LIKE 'p9%'") == expected

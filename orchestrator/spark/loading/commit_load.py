@@ -23,7 +23,8 @@ from orchestrator.frontend import catalog
 from orchestrator.frontend.facts import ForeignKey, Relation
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.loading.ledger import Load, added, plain
-from orchestrator.spark.streams.changes import deletes, keep_last_changes, not_older
+from orchestrator.spark.streams.changes import deletes, not_older, prepare_changes
+from orchestrator.spark.streams.sums import add, lock
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def _updates_rows(load: Load) -> bool:
     """Return whether rows with the keys of existing rows update these rows."""
     if load.target.relation is None:
         return False
-    return load.mode == "upsert" or (load.mode == "replace" and compares(load))
+    return load.mode in ("upsert", "add") or (load.mode == "replace" and compares(load))
 
 
 def _move_all(connection: Connection[Any], ordered: list[Load], rejects: bool) -> dict[int, Moved]:
@@ -97,8 +98,7 @@ def _move_all(connection: Connection[Any], ordered: list[Load], rejects: bool) -
             # First, because a table with pending trigger events cannot be altered.
             if column.added and load.target.relation is not None:
                 connection.execute(added(_name(connection, load), column))
-        if load.order is not None or load.op is not None:
-            keep_last_changes(connection, load)
+        prepare_changes(connection, load)
         # These staging tables are joined with other tables.
         if load.mode != "append" or (load.quarantine and rejects):
             connection.execute(SQL("ANALYZE {}").format(staging_table(load.id)))
@@ -179,7 +179,10 @@ def _move(connection: Connection[Any], load: Load, removed: int, rejects: bool) 
     statement = SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} AS s").format(
         _name(connection, load), names, names, staging_table(load.id)
     )
-    if table is not None and _updates_rows(load):
+    if table is not None and load.mode == "add":
+        lock(connection, table)
+        statement = add(load, table, _same(connection, table, load.key))
+    elif table is not None and _updates_rows(load):
         statement += _on_conflict(load, table)
     loaded = _write(connection, statement)
     if table is None and load.key:
@@ -275,11 +278,11 @@ def _reject_conflicting(connection: Connection[Any], load: Load) -> None:
         _reject_repeated(connection, load, load.key)
         return
     loaded = {column.name for column in load.columns}
-    if load.op is not None:
+    if load.op is not None and load.mode == "upsert":
         _reject_nulls(
             connection, load, [c.name for c in table.columns if c.not_null and c.name in loaded]
         )
-    for key in table.usable_keys:
+    for key in table.usable_keys if load.mode != "add" else ():
         names = [table.column(attnum).name for attnum in key.columns]
         if not set(names) <= loaded:
             continue

@@ -145,10 +145,12 @@ def _create_staging(connection: Connection[Any], load: Load) -> None:
         )
         connection.execute(SQL("CREATE UNLOGGED TABLE {} ({})").format(staging, listed))
     else:
-        # The table's constraints let COPY report the line of a row that violates one.
+        # The table's constraints let COPY report the line of a row that violates one. They hold for sums, not for
+        # the rows that are added.
+        constraints = SQL("" if load.mode == "add" else " INCLUDING CONSTRAINTS")
         connection.execute(
-            SQL("CREATE UNLOGGED TABLE {} (LIKE {} INCLUDING CONSTRAINTS)").format(
-                staging, Identifier(table.schema, table.name)
+            SQL("CREATE UNLOGGED TABLE {} (LIKE {}{})").format(
+                staging, Identifier(table.schema, table.name), constraints
             )
         )
         for new_column in load.columns:
@@ -160,7 +162,12 @@ def _create_staging(connection: Connection[Any], load: Load) -> None:
                 connection.execute(
                     SQL("ALTER TABLE {} DROP COLUMN {}").format(staging, Identifier(column.name))
                 )
-            elif load.op is not None and column.not_null and column.name not in load.key:
+            elif (
+                load.op
+                and load.mode == "upsert"
+                and column.not_null
+                and column.name not in load.key
+            ):
                 # A deleted row has only its key.
                 connection.execute(
                     SQL("ALTER TABLE {} ALTER COLUMN {} DROP NOT NULL").format(

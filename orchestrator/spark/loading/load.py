@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 from orchestrator.spark.loading.loader import Loader
 
-MODES = ("append", "replace", "upsert")
+MODES = ("append", "replace", "upsert", "add")
 
 ON_BAD_ROW = ("stop", "quarantine")
 
@@ -158,8 +158,12 @@ def check(tables: Sequence[TableLoad], views: str) -> None:
             raise UsageError(
                 f"There is no --on-bad-row {table.on_bad_row}; take stop or quarantine."
             )
-        if (table.op or table.order) and table.mode != "upsert":
-            raise UsageError("op and order describe changes of rows: give the mode upsert too.")
+        if (table.op and table.mode not in ("upsert", "add")) or (
+            table.order and table.mode != "upsert"
+        ):
+            raise UsageError(
+                "op and order describe changes of rows: give the mode upsert, or add, which needs no order."
+            )
     names = [str(parse_name(table.into)) for table in tables]
     if len(set(names)) < len(names):
         raise UsageError("A table is there twice: name all sources of a table in one place.")

@@ -106,7 +106,7 @@ class Loader:
         try:
             for item in opened:
                 done = _done_before(self.connection, item)
-                if done is not None and item.wanted.mode == "append" and not again:
+                if done is not None and item.wanted.mode in ("append", "add") and not again:
                     self.say(
                         f"{item.wanted.into}: done before, as load {done} (--again loads it once more)",
                         True,

@@ -21,6 +21,7 @@ from orchestrator.spark.loading.copying import CORRUPT
 from orchestrator.spark.loading.here import open_here
 from orchestrator.spark.loading.report import TableLoad
 from orchestrator.spark.loading.sources import Frame, cut, layout, open_frame, open_source
+from orchestrator.spark.streams.sums import check_sums, summed
 from orchestrator.spark.types import Column, added_names, columns_to_create, named, pair
 
 if TYPE_CHECKING:
@@ -98,9 +99,14 @@ def open_table(
             f"{ledger.plain(target.name)} has no key that upsert could go by: give it a primary key, or load "
             "by append or replace."
         )
+    command = _command(table, target, frame)
+    if table.mode == "add":
+        check_sums(target.relation, ledger.plain(target.name), columns, key)
+        if table.on_bad_row == "stop":
+            frame = summed(frame, columns, key) or frame
     staged = {column.source: column.name for column in columns}
     op, order = (name and staged[name] for name in (table.op, table.order))
-    return Opened(table, frame, target, columns, key, _command(table, target, frame), op, order)
+    return Opened(table, frame, target, columns, key, command, op, order)
 
 
 def _controls(table: TableLoad, frame: Frame, relation: Relation) -> dict[str, Column]:

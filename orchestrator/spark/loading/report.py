@@ -26,7 +26,7 @@ class TableLoad:
     """Whether the load adds columns that only the source has."""
     key: tuple[str, ...] = ()
     op: str | None = None
-    """The column of the source that says what happened to a row, such as insert or delete; with `upsert`."""
+    """The column of the source that says what happened to a row, such as insert or delete; with `upsert` and `add`."""
     order: str | None = None
     """The column of the source that orders the changes of a row; with `upsert`, the last change counts."""
     on_bad_row: str = "stop"

@@ -1,4 +1,4 @@
-"""Changes of rows as a source: keep the last change of each row, and delete the rows that changes delete."""
+"""Changes of rows as a source: their operations, the last change of each row, and the rows that they delete."""
 
 from __future__ import annotations
 
@@ -14,16 +14,27 @@ from orchestrator.spark.loading.ledger import Load, plain
 
 _DELETES = ("d", "delete", "-d")
 _WRITES = ("i", "insert", "+i", "u", "update", "+u", "c", "create", "r", "read", "upsert")
-_IGNORED = ("-u",)
+_OLD = ("-u",)
 """The operations that change logs name, in lower case: `-u` is the old image of an update."""
 
 
-def keep_last_changes(connection: Connection[Any], load: Load) -> None:
-    """Delete all staged changes of a row but the last; refuse operations and orders that are not clear."""
+def prepare_changes(connection: Connection[Any], load: Load) -> None:
+    """Check the operations and orders of staged changes, and keep the last change of each row for an upsert."""
     if load.op is not None:
         _check_operations(connection, load, load.op)
     if load.order is not None:
         _check_orders(connection, load, load.order)
+    if load.mode == "upsert" and (load.op or load.order):
+        _keep_last_changes(connection, load)
+
+
+def takes_back(op: str) -> Composed:
+    """Return the condition that a staged row s takes back an earlier row: a delete, or the old image of an update."""
+    return _is(op, _DELETES + _OLD)
+
+
+def _keep_last_changes(connection: Connection[Any], load: Load) -> None:
+    """Delete all staged changes of a row but the last; refuse changes whose order is not clear."""
     staging, key = staging_table(load.id), SQL(", ").join(_of("s", name) for name in load.key)
     order = (
         SQL(" ORDER BY {} DESC").format(_of("s", load.order)) if load.order else SQL("")
@@ -60,7 +71,7 @@ def keep_last_changes(connection: Connection[Any], load: Load) -> None:
 
 def deletes(connection: Connection[Any], load: Load) -> Composed | None:
     """Return a query of the staged rows that delete rows, which it also takes out of the staging table."""
-    if load.op is None:
+    if load.op is None or load.mode != "upsert":
         return None
     return SQL("DELETE FROM {} AS s WHERE {} RETURNING *").format(
         staging_table(load.id), _is(load.op, _DELETES)
@@ -87,9 +98,10 @@ def _is(column: str, operations: tuple[str, ...]) -> Composed:
 
 def _check_operations(connection: Connection[Any], load: Load, op: str) -> None:
     staging = staging_table(load.id)
-    connection.execute(SQL("DELETE FROM {} AS s WHERE {}").format(staging, _is(op, _IGNORED)))
+    if load.mode == "upsert":
+        connection.execute(SQL("DELETE FROM {} AS s WHERE {}").format(staging, _is(op, _OLD)))
     unknown = SQL("SELECT s.ctid FROM {} AS s WHERE ({}) IS NOT TRUE").format(
-        staging, _is(op, _WRITES + _DELETES)
+        staging, _is(op, _WRITES + _DELETES + _OLD)
     )
     if load.quarantine:
         _reject(connection, load, op, unknown, "the operation is not known")

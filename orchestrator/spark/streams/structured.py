@@ -59,15 +59,20 @@ def follow(
             nonlocal stored
             with busy:
                 try:
-                    if stop.is_set() or number <= streams.last_batch(connection, stream.id):
+                    if (
+                        failures
+                        or stop.is_set()
+                        or number <= streams.last_batch(connection, stream.id)
+                    ):
                         return
                     source = replace(table.source, paths=("frame:",), format="auto", options={})
                     wanted = replace(table, source=source, frame=frame)
                     load(Batch(wanted, number, checkpoint=checkpoint))
                     stored = files
                 except BaseException as error:
+                    # Raised below; Spark would log it. The database does not have the batch, so that Spark
+                    # believes to have finished it has no effect.
                     failures.append(error)
-                    raise
 
         writer = _rows(spark, table.source, options).writeStream.foreachBatch(batch)
         writer = writer.option("checkpointLocation", folder.as_uri())
@@ -78,14 +83,11 @@ def follow(
         )
         query = writer.trigger(**trigger).start()
         try:
-            while query.isActive and not stop.wait(0.1):
+            while query.isActive and not failures and not stop.wait(0.1):
                 pass
             if not stop.is_set() and not failures:
                 # Raises the error of the query, if there is one.
                 query.awaitTermination()
-        except Exception:
-            if not failures:
-                raise
         finally:
             # After the batch that is being loaded.
             with busy:
