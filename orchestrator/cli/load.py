@@ -158,8 +158,17 @@ def load(options: argparse.Namespace) -> int:
         raise UsageError("Name the table with --into, or give a single load file (.toml).")
     if options.stream:
         if is_job or options.create or options.add_columns or options.partitions:
-            raise UsageError("A stream loads one table that exists: give SOURCE and --into.")
+            raise UsageError(
+                "A stream loads a single table that exists, without --create, --add-columns and --partitions: "
+                "give SOURCE and --into."
+            )
+        if options.resume or options.again:
+            raise UsageError(
+                "A stream always continues after its last batch: omit --resume and --again."
+            )
         return _stream(options, said | shared)
+    if options.once or options.name:
+        raise UsageError("--once and --name belong to a stream: add --stream, or omit them.")
     shared |= {"resume": options.resume, "again": options.again}
     with connect(options.dsn) as orchestrator:
         if is_job:

@@ -17,6 +17,7 @@ pytest.importorskip("pyspark")
 
 from orchestrator.api import Orchestrator, connect
 from orchestrator.catalog import streams
+from orchestrator.cli.main import main
 from orchestrator.errors import UsageError
 from orchestrator.spark.errors import LoadError, SparkError
 from orchestrator.spark.loading.load import SETTINGS
@@ -305,12 +306,32 @@ def test_the_command_survives_lost_connections_and_ends_at_a_signal(
     assert orc.streams() == []
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["--stream", "--create"], "a single table that exists"),
+        (["--stream", "--again"], "omit --resume and --again"),
+        (["--stream", "--mode", "replace"], "mode replace and create do not apply"),
+        (["--stream", "--format", "jdbc"], "A database is no stream"),
+        (["--once"], "belong to a stream"),
+        (["--op", "x"], "give the mode upsert"),
+    ],
+)
+def test_options_that_do_not_apply_are_refused(
+    orc: Orchestrator, dsn: str, given: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orc.execute("CREATE TABLE t (a int)")
+    assert main(["load", "--dsn", dsn, "x.csv", "--into", "t", *given]) == 2
+    assert why in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     with spark_session("local[2]", "tests", **{**SETTINGS, **SMALL}) as session:
         yield session
 
 
+@pytest.mark.slow
 def test_a_streaming_source_of_spark_continues_from_the_database(
     orc: Orchestrator, spark: Any, tmp_path: Path
 ) -> None:
@@ -343,6 +364,7 @@ def test_a_source_without_its_package_is_named(orc: Orchestrator, spark: Any) ->
     assert [status.running for status in orc.streams()] == [False]
 
 
+@pytest.mark.slow
 def test_spark_sums_up_typed_rows(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     orc.execute(
         "CREATE TABLE sales (product text PRIMARY KEY, n int, amount numeric(12,2) CHECK (amount < 1000))"
