@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
 
 from orchestrator import catalog
 from orchestrator.api.connecting import default_dsn, dsn_of, open_database
-from orchestrator.api.statements import StatementResult, Statements
+from orchestrator.api.loading import Loads
+from orchestrator.api.statements import StatementResult
 from orchestrator.api.watching import show_top, watched
 from orchestrator.catalog import DroppedView, ViewInfo
 from orchestrator.catalog import unplanned as catalog_unplanned
@@ -56,10 +54,7 @@ from orchestrator.runtime.unplanned import PlanReport
 from orchestrator.spark.java import describe
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Unpack
-
-    from orchestrator.spark.loading.report import LoadReport
 
 
 CHECKS = 5
@@ -75,7 +70,7 @@ def connect(database: Any = None) -> Orchestrator:
     return Orchestrator(open_database(dsn_of(database) if database is not None else default_dsn()))
 
 
-class Orchestrator(Statements):
+class Orchestrator(Loads):
     """Creates, refreshes, explains, checks and drops maintained views over one connection."""
 
     def execute(self, script: str) -> list[StatementResult]:
@@ -339,73 +334,6 @@ class Orchestrator(Statements):
             pin(keeper)
             keeper.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield export_snapshot(keeper)[1]
-
-    def load(
-        self,
-        source: str | Path | Sequence[str | Path] | DataFrame,
-        into: str | None = None,
-        *,
-        create: bool = False,
-        add_columns: bool = False,
-        mode: str | None = None,
-        key: Sequence[str] = (),
-        format: str | None = None,  # noqa: A002 - the name in Spark
-        options: Mapping[str, str] | None = None,
-        where: str | None = None,
-        select: str | None = None,
-        partitions: int | None = None,
-        on_bad_row: str | None = None,
-        max_bad_rows: int | None = None,
-        views: str = "auto",
-        master: str | None = None,
-        config: Mapping[str, object] | None = None,
-        resume: bool = False,
-        again: bool = False,
-        spark: SparkSession | None = None,
-        say: Callable[..., None] | None = None,
-    ) -> LoadReport:
-        """Load files, a database or a DataFrame into a table with Spark, each row exactly once.
-
-        Without `into`, `source` is a load file (TOML) that names several tables. Spark runs at `master`, else
-        at IDIVM_SPARK_MASTER, else on all cores of this machine.
-        """
-        from orchestrator.spark.loading.job import tables_of
-        from orchestrator.spark.loading.load import run
-        from orchestrator.spark.loading.progress import silent
-
-        said = {
-            "create": create or None,
-            "add_columns": add_columns or None,
-            "mode": mode,
-            "key": list(key) or None,
-            "format": format,
-            "options": dict(options) if options else None,
-            "where": where,
-            "select": select,
-            "partitions": partitions,
-            "on_bad_row": on_bad_row,
-            "max_bad_rows": max_bad_rows,
-        }
-        tables = tables_of(source, into, {k: v for k, v in said.items() if v is not None})
-        with self._ours("Loading"):
-            report, decision = run(
-                self.connection,
-                tables,
-                master=master,
-                config=config,
-                views=views,
-                resume=resume,
-                again=again,
-                spark=spark,
-                say=say or silent,
-            )
-        if decision.action == "leave":
-            return report
-        started = time.perf_counter()
-        refreshed = self.refresh(*decision.names)
-        stages = {**report.stages, "views": time.perf_counter() - started}
-        changed = tuple((item.view, item.changed) for item in refreshed)
-        return replace(report, refreshed=changed, stages=stages)
 
     def drop_view(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """Drop a maintained view and everything that only this view uses."""

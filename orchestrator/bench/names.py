@@ -217,6 +217,9 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         metavar="N",
         help="instead, kill N loads on a cluster of two workers, and check what they leave",
     )
+    sub.add_argument(
+        "--stream", action="store_true", help="with --kills, kill streams, executors and the server"
+    )
     sub.add_argument("--seed", type=int, default=1, help="seed of the kills")
     sub.add_argument("--jdbc-jar", metavar="JAR", help="PostgreSQL JDBC driver")
     sub.add_argument("--master", default="local[*]", help="Spark master")

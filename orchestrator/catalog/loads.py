@@ -24,7 +24,7 @@ DATA_SOURCE = "data source"
 program through the data source. A load without a layout cannot be resumed either.
 """
 
-_LOCK_CLASS = 1_768_187_767
+LOCK_CLASS = 1_768_187_767
 """The class of the advisory locks of running loads; an arbitrary number that others do not use."""
 
 _SILENT = "1 day"
@@ -86,7 +86,7 @@ def unfinished(connection: Connection[Any], command: str) -> tuple[int, str | No
     return connection.execute(
         "SELECT id, layout, pg_try_advisory_lock(%s, id) FROM idivm.loads"
         " WHERE command = %s AND status = 'loading'",
-        [_LOCK_CLASS, command],
+        [LOCK_CLASS, command],
     ).fetchone()
 
 
@@ -104,7 +104,7 @@ def insert(
     row = connection.execute(
         "INSERT INTO idivm.loads (name, relation, mode, command, sources, layout)"
         " VALUES (%s, %s::oid::regclass, %s, %s, %s, %s) RETURNING id, pg_advisory_lock(%s, id)",
-        [name, table, mode, command, json.dumps(list(sources)), layout, _LOCK_CLASS],
+        [name, table, mode, command, json.dumps(list(sources)), layout, LOCK_CLASS],
     ).fetchone()
     assert row is not None
     return int(row[0])
@@ -147,7 +147,7 @@ def parts_written(connection: Connection[Any], load: int) -> int:
 
 def attend(connection: Connection[Any], load: int) -> None:
     """Mark a load as alive through the session of a task, if no other session locks the load."""
-    connection.execute("SELECT pg_try_advisory_lock_shared(%s, %s)", [_LOCK_CLASS, load])
+    connection.execute("SELECT pg_try_advisory_lock_shared(%s, %s)", [LOCK_CLASS, load])
 
 
 def part_done(connection: Connection[Any], load: int, part: int) -> tuple[int, int] | None:
@@ -327,7 +327,7 @@ def drop_orphans(connection: Connection[Any]) -> list[int]:
         "  AND NOT EXISTS (SELECT FROM pg_locks k WHERE k.pid = pg_backend_pid()"
         "    AND k.locktype = 'advisory' AND k.classid = %(class)s AND k.objid = l.id)"
         "  OFFSET 0) AS l WHERE pg_try_advisory_lock(%(class)s, id)",
-        {"state": STATE, "source": DATA_SOURCE, "silent": _SILENT, "class": _LOCK_CLASS},
+        {"state": STATE, "source": DATA_SOURCE, "silent": _SILENT, "class": LOCK_CLASS},
     ).fetchall()
     swept = []
     for load, is_state in left:
@@ -357,7 +357,7 @@ def broken_off(connection: Connection[Any]) -> list[BrokenOff]:
         "   AND k.objid = l.id AND k.database ="
         "       (SELECT oid FROM pg_database WHERE datname = current_database()))"
         " AND to_regclass(%s || l.id) IS NOT NULL ORDER BY l.id",
-        [f"{STAGING_SCHEMA}.l", [STATE, DATA_SOURCE], _LOCK_CLASS, f"{STAGING_SCHEMA}.l"],
+        [f"{STAGING_SCHEMA}.l", [STATE, DATA_SOURCE], LOCK_CLASS, f"{STAGING_SCHEMA}.l"],
     ).fetchall()
     return [BrokenOff(*row) for row in rows]
 
@@ -365,13 +365,13 @@ def broken_off(connection: Connection[Any]) -> list[BrokenOff]:
 def hand_over(load: int, item: Connection[Any], other: Connection[Any]) -> None:
     """Give a load's lock to another session as well, so that the first session may end."""
     shared = "SELECT pg_advisory_lock_shared(%s, %s)"
-    item.execute(shared, [_LOCK_CLASS, load])
+    item.execute(shared, [LOCK_CLASS, load])
     unlock(item, load)
-    other.execute(shared, [_LOCK_CLASS, load])
+    other.execute(shared, [LOCK_CLASS, load])
 
 
 def unlock(connection: Connection[Any], load: int, *, shared: bool = False) -> None:
     """Release the lock of a load."""
     if not connection.closed:
         release = "pg_advisory_unlock_shared" if shared else "pg_advisory_unlock"
-        connection.execute(SQL("SELECT {}(%s, %s)").format(SQL(release)), [_LOCK_CLASS, load])
+        connection.execute(SQL("SELECT {}(%s, %s)").format(SQL(release)), [LOCK_CLASS, load])

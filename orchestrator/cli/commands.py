@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import signal
 import sys
-import threading
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -25,6 +23,7 @@ from orchestrator.cli.output import (
 )
 from orchestrator.cli.overview import summary
 from orchestrator.cli.pictures import print_picture
+from orchestrator.cli.signals import stop_at_signals
 from orchestrator.cli.streams import is_unicode
 from orchestrator.drawing import text
 from orchestrator.errors import NotFoundError, UsageError
@@ -248,7 +247,7 @@ def serve(options: argparse.Namespace) -> int:
             metrics=options.metrics,
             console=options.console,
             traces=options.traces,
-            stop=_stop_at_signals(),
+            stop=stop_at_signals(),
             report=lambda event: print_event(event, options),
         )
     return 0
@@ -260,7 +259,7 @@ def console(options: argparse.Namespace) -> int:
         orchestrator.console(
             options.listen,
             allow_refresh=options.allow_refresh,
-            stop=_stop_at_signals(),
+            stop=stop_at_signals(),
             report=lambda event: print_done(options, str(event.message), url=event.message),
         )
     return 0
@@ -275,14 +274,6 @@ def top(options: argparse.Namespace) -> int:
     with open_orchestrator(options) as orchestrator:
         orchestrator.top()
     return 0
-
-
-def _stop_at_signals() -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
 
 
 def up(options: argparse.Namespace) -> int:
@@ -360,3 +351,29 @@ def _script_of(options: argparse.Namespace) -> str:
     except UnicodeDecodeError as error:
         line = binary[: error.start].count(b"\n") + 1
         raise UsageError(f"{name} is not UTF-8 text (line {line}): save it as UTF-8.") from error
+
+
+def stream(options: argparse.Namespace) -> int:
+    """Run `idivm stream`."""
+    with open_orchestrator(options) as orchestrator:
+        if options.action == "remove":
+            orchestrator.remove_stream(options.name)
+            print_done(options, f"The stream {options.name} is removed; its rows stay.")
+            return 0
+        streams = orchestrator.streams()
+    if options.json:
+        print_json([dataclasses.asdict(item) for item in streams])
+    elif not streams:
+        print("There are no streams; idivm load --stream begins one.")
+    else:
+        titles = ("stream", "table", "state", "batch", "files", "rows", "last batch")
+        rows = [
+            (
+                *(item.name, item.table, "running" if item.running else "stopped"),
+                *(str(item.batch), f"{item.files:,}", f"{item.rows:,}"),
+                f"{item.loaded_at:%Y-%m-%d %H:%M:%S}" if item.loaded_at else "",
+            )
+            for item in streams
+        ]
+        print_table(titles, rows)
+    return 0

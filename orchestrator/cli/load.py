@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from orchestrator.api import connect
-from orchestrator.errors import UsageError
+from orchestrator.cli.signals import stop_at_signals
+from orchestrator.errors import IdivmError, ServerError, UsageError
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
@@ -29,14 +32,28 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--add-columns", action="store_true", help="add the columns that only the source has"
     )
-    sub.add_argument("--mode", choices=("append", "replace", "upsert"), help="default: append")
+    sub.add_argument(
+        "--mode", choices=("append", "replace", "upsert", "add"), help="default: append"
+    )
     sub.add_argument(
         "--key",
         metavar="COLUMNS",
-        help="key columns for --mode upsert, or primary key for --create",
+        help="key columns for --mode upsert and add, or primary key for --create",
     )
     sub.add_argument(
-        "--format", choices=("auto", "csv", "json", "parquet", "orc", "jdbc"), help="default: auto"
+        "--op",
+        metavar="COLUMN",
+        help="column of the source that says insert, update or delete (or i, u, d); with --mode upsert or add",
+    )
+    sub.add_argument(
+        "--order",
+        metavar="COLUMN",
+        help="column of the source that orders the changes of a row; with --mode upsert",
+    )
+    sub.add_argument(
+        "--format",
+        metavar="NAME",
+        help="auto, csv, json, parquet, orc or jdbc (default: auto); with --stream, any streaming source of Spark",
     )
     sub.add_argument(
         "--options",
@@ -71,12 +88,34 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         "--max-bad-rows", type=int, metavar="N", help="stop if a partition has more bad rows"
     )
     sub.add_argument(
+        "--stream", action="store_true", help="load what arrives, in batches, until stopped"
+    )
+    sub.add_argument(
+        "--name",
+        help="name of the stream, which continues after its last batch (default: TABLE from SOURCE)",
+    )
+    sub.add_argument(
+        "--interval",
+        default="1s",
+        help="time between two looks at the source of a stream (default: 1s)",
+    )
+    sub.add_argument(
+        "--max-files",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="most files in a batch (default: 1000)",
+    )
+    sub.add_argument(
+        "--once", action="store_true", help="end a stream when all that has arrived is loaded"
+    )
+    sub.add_argument(
         "--resume", action="store_true", help="continue an interrupted run of the same command"
     )
     sub.add_argument(
         "--again",
         action="store_true",
-        help="append even if the same command has appended the same files before",
+        help="append or add even if the same command has loaded the same files before",
     )
 
 
@@ -87,8 +126,6 @@ def load(options: argparse.Namespace) -> int:
         "master": options.master,
         "config": _pairs("--config", options.config),
         "views": options.views,
-        "resume": options.resume,
-        "again": options.again,
         "say": say,
     }
     said = {
@@ -96,6 +133,8 @@ def load(options: argparse.Namespace) -> int:
         for name in (
             "mode",
             "format",
+            "op",
+            "order",
             "where",
             "select",
             "partitions",
@@ -117,6 +156,20 @@ def load(options: argparse.Namespace) -> int:
     ]
     if options.into is None and not is_job:
         raise UsageError("Name the table with --into, or give a single load file (.toml).")
+    if options.stream:
+        if is_job or options.create or options.add_columns or options.partitions:
+            raise UsageError(
+                "A stream loads a single table that exists, without --create, --add-columns and --partitions: "
+                "give SOURCE and --into."
+            )
+        if options.resume or options.again:
+            raise UsageError(
+                "A stream always continues after its last batch: omit --resume and --again."
+            )
+        return _stream(options, said | shared)
+    if options.once or options.name:
+        raise UsageError("--once and --name belong to a stream: add --stream, or omit them.")
+    shared |= {"resume": options.resume, "again": options.again}
     with connect(options.dsn) as orchestrator:
         if is_job:
             report = orchestrator.load(Path(options.sources[0]), **said, **shared)
@@ -129,6 +182,81 @@ def load(options: argparse.Namespace) -> int:
     else:
         _summary(report)
     return 0
+
+
+_ATTEMPTS = 5
+"""How often a stream starts again, without a batch in between, after Spark has failed."""
+
+
+def _stream(options: argparse.Namespace, given: dict[str, Any]) -> int:
+    """Run `idivm load --stream` until a signal stops it; start again if the server or Java goes away."""
+    stop, failures, batches = stop_at_signals(), 0, 0
+
+    def print_batch(batch: Any) -> None:
+        nonlocal failures, batches
+        failures, batches = 0, batches + 1
+        given["say"]("")
+        if options.json:
+            value = {
+                **dataclasses.asdict(batch.report),
+                "stream": batch.stream,
+                "batch": batch.number,
+                "files": batch.files,
+                "waiting": batch.waiting,
+            }
+            print(json.dumps(value, default=str, ensure_ascii=False), flush=True)
+        else:
+            _print_batch(batch)
+
+    def run() -> Exception | None:
+        """Run the stream; return an error after which it can start again."""
+        with connect(options.dsn) as orchestrator:
+            try:
+                orchestrator.load_stream(
+                    *(options.sources, options.into),
+                    name=options.name,
+                    interval=options.interval,
+                    most_files=options.max_files,
+                    once=options.once,
+                    on_batch=print_batch,
+                    stop=stop,
+                    **given,
+                )
+            except (IdivmError, psycopg.Error) as error:
+                ended = orchestrator.ended_by(error)
+                if ended == "server" or (ended == "spark" and batches and failures < _ATTEMPTS):
+                    return error
+                raise
+        return None
+
+    while not stop.is_set():
+        try:
+            failed = run()
+        except (IdivmError, psycopg.OperationalError) as error:
+            # The server may still be starting.
+            if not failures or not isinstance(error, (psycopg.OperationalError, ServerError)):
+                raise
+            failed = error
+        if failed is None:
+            break
+        failures += 1
+        given["say"](f"idivm: {failed} The stream starts again.", True)
+        stop.wait(min(30.0, 0.1 * 2**failures))
+    return 0
+
+
+def _print_batch(batch: Any) -> None:
+    table = batch.report.tables[0]
+    counts = [
+        f"{batch.files:,} files" if batch.files else "",
+        f"{table.read:,} rows read",
+        f"{table.loaded:,} loaded",
+        f"{table.removed:,} removed" if table.removed else "",
+        f"{table.rejected:,} rejected" if table.rejected else "",
+    ]
+    waiting = f"; {batch.waiting:,} files wait" if batch.waiting else ""
+    listed = ", ".join(filter(None, counts))
+    print(f"batch {batch.number}: {listed} in {batch.report.seconds:.1f} s{waiting}", flush=True)
 
 
 def _summary(report: Any) -> None:

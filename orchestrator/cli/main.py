@@ -168,6 +168,18 @@ def build_parser() -> argparse.ArgumentParser:
         verb("load", "load files or databases into tables with Apache Spark", load.load)
     )
 
+    sub = verb(
+        "stream", "list the streams that load tables, or remove one of them", commands.stream
+    )
+    actions = sub.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions.add_parser("list", help="show the last batch of each stream", parents=[common])
+    action = actions.add_parser(
+        "remove",
+        help="forget a stream: one of this name then begins from the start",
+        parents=[common],
+    )
+    action.add_argument("name", metavar="NAME")
+
     sub = verb("serve", "refresh deferred views continuously until stopped", commands.serve)
     sub.add_argument(
         "--interval",

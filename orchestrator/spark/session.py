@@ -62,7 +62,7 @@ def spark_session(
     java = find_java()
     with ExitStack() as stack:
         require_master(master)
-        folder = stack.enter_context(_own_folder())
+        folder = stack.enter_context(own_folder())
         stack.enter_context(_restored_process(folder))
         stack.enter_context(unlogged())
         log = folder / "spark.log"
@@ -163,8 +163,8 @@ def require_master(master: str) -> None:
 
 
 @contextmanager
-def _own_folder() -> Iterator[Path]:
-    """Create a folder for a session, and remove the folders of sessions whose process was killed."""
+def own_folder() -> Iterator[Path]:
+    """Create a temporary folder for a session or a stream, and remove those whose process was killed."""
     temporary = Path(tempfile.gettempdir())
     for folder_left in temporary.glob(f"{_FOLDER}*"):
         with suppress(OSError), (folder_left / _LOCK).open("rb") as lock:
@@ -224,7 +224,6 @@ def _end(gateway: Any) -> None:
     with SparkContext._lock:
         SparkContext._active_spark_context = None
         SparkContext._gateway = SparkContext._jvm = None
-    gateway.close()
     process: subprocess.Popen[bytes] = gateway.proc
     if process.stdin:
         process.stdin.close()  # at which the JVM ends
@@ -233,6 +232,8 @@ def _end(gateway: Any) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    # Last, because a thread that waits for calls of a live JVM would block the closing of its socket.
+    gateway.close()
 
 
 def _status(process: subprocess.Popen[bytes], error: Exception) -> int | None:

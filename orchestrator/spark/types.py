@@ -49,6 +49,8 @@ class Column:
     """The number of decimal places of its seconds, if the source may have more."""
     added: bool = False
     """Whether the load adds the column to the table."""
+    control: bool = False
+    """Whether the column controls the load and does not go into the table."""
 
 
 def type_to_create(kind: DataType, exact: bool = False) -> str:

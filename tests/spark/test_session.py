@@ -16,7 +16,7 @@ from py4j.protocol import Py4JNetworkError
 
 from orchestrator.spark.errors import SparkError
 from orchestrator.spark.java import find_java
-from orchestrator.spark.session import _own_folder, _status, ship_package, spark_session
+from orchestrator.spark.session import _status, own_folder, ship_package, spark_session
 
 JOB = Path(__file__).with_name("job.py")
 HOSTILE = {
@@ -134,7 +134,7 @@ def test_folders_of_killed_sessions_are_removed(
     left = tmp_path / "idivm-spark-left"
     left.mkdir()
     (left / "lock").touch()
-    with _own_folder() as first, _own_folder() as second:
+    with own_folder() as first, own_folder() as second:
         assert sorted(tmp_path.iterdir()) == sorted([first, second])
     assert list(tmp_path.iterdir()) == []
 

@@ -74,7 +74,7 @@ def run_kills(
                 counted[moment if met else "missed", victim] += 1
                 _complete(connection, command, environment)
                 wrong += not _right(connection, rows)
-                left += _left(connection) + len(list(temporary.glob("idivm-spark-*")))
+                left += left_over(connection) + len(list(temporary.glob("idivm-spark-*")))
         finally:
             cluster.stop()
         described = machine(connection)
@@ -187,7 +187,8 @@ def _right(connection: Connection[Any], rows: int) -> bool:
     return row == (rows, rows, rows * (rows - 1) // 2)
 
 
-def _left(connection: Connection[Any]) -> int:
+def left_over(connection: Connection[Any]) -> int:
+    """Return the number of staging tables, parts and unfinished loads."""
     row = connection.execute(
         "SELECT (SELECT count(*) FROM pg_class WHERE relkind = 'r'"
         "  AND relnamespace = to_regnamespace('idivm_load'))"

@@ -17,12 +17,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+if TYPE_CHECKING:
+    from orchestrator.spark.streams.batches import StreamBatch
 
 from orchestrator.api import connect
 from orchestrator.bench.load.states import measure
@@ -65,6 +68,7 @@ def run(
     jdbc_jar: str | None = None,
     master: str = "local[*]",
     kills: int = 0,
+    stream: bool = False,
     seed: int = 1,
     pg: int | None = None,
     say: Callable[[str], None] = progress,
@@ -72,6 +76,14 @@ def run(
     """Measure loads of the parts schema on its own server, or in a schema of the database at `dsn`."""
     if min(rows, repeat) < 1:
         raise UsageError("The benchmark needs --rows and --repeat of 1 or more.")
+    if stream:
+        if not kills or dsn is not None:
+            raise UsageError(
+                "--stream kills the benchmark's own server: give --kills, and neither --dsn nor IDIVM_DSN."
+            )
+        from orchestrator.bench.load.streams import run_stream_kills
+
+        return run_stream_kills(kills=kills, rows=rows, seed=seed, pg=pg, say=say)
     if dsn is None:
         with durable_server(pg) as own:
             return run(
@@ -106,6 +118,7 @@ def run(
 
 
 def _throughput(bench: _Bench, folder: Path) -> tuple[tuple[dict[str, Any], ...], tuple[Bar, ...]]:
+    from orchestrator.bench.load.streams import OF_BULK_AT_LEAST, measure_streams
     from orchestrator.spark.loading.load import SETTINGS
     from orchestrator.spark.session import spark_session
 
@@ -126,6 +139,24 @@ def _throughput(bench: _Bench, folder: Path) -> tuple[tuple[dict[str, Any], ...]
                     report = orchestrator.load(path, f"{SCHEMA}.parts", again=True, **said)
                 _verify(bench)
                 return report.seconds
+
+            return once
+
+        def stream(path: Path, **said: Any) -> Callable[[], float]:
+            def once() -> float:
+                _truncate(bench.dsn)
+                bench.say(f"idivm load --stream of {path.name}")
+                batches: list[StreamBatch] = []
+                with connect(bench.dsn) as orchestrator:
+                    orchestrator.load_stream(
+                        *(path, f"{SCHEMA}.parts"),
+                        once=True,
+                        on_batch=batches.append,
+                        **said,
+                    )
+                    orchestrator.remove_stream(batches[0].stream)
+                _verify(bench)
+                return sum(batch.report.seconds for batch in batches)
 
             return once
 
@@ -173,6 +204,9 @@ def _throughput(bench: _Bench, folder: Path) -> tuple[tuple[dict[str, Any], ...]
             ),
             *_small(replace(bench, rows=min(bench.rows, SMALL)), folder, spark),
         ]
+        for name, seconds, ratio in measure_streams(load, stream, csv, bench.repeat):
+            rows.append(_row(bench, name, seconds))
+            bars.append(Bar(f"{name}, rate / idivm load", ratio, ">=", OF_BULK_AT_LEAST))
         if bench.jdbc_jar:
             beside_jdbc = alternate(load(csv), jdbc, 1, warm_up=0)
             rows.append(_row(bench, "Spark's JDBC writer", beside_jdbc.medians[1]))

@@ -23,6 +23,8 @@ from orchestrator.frontend import catalog
 from orchestrator.frontend.facts import ForeignKey, Relation
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.loading.ledger import Load, added, plain
+from orchestrator.spark.streams.changes import deletes, not_older, prepare_changes
+from orchestrator.spark.streams.sums import add, lock
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def _updates_rows(load: Load) -> bool:
     """Return whether rows with the keys of existing rows update these rows."""
     if load.target.relation is None:
         return False
-    return load.mode == "upsert" or (load.mode == "replace" and compares(load))
+    return load.mode in ("upsert", "add") or (load.mode == "replace" and compares(load))
 
 
 def _move_all(connection: Connection[Any], ordered: list[Load], rejects: bool) -> dict[int, Moved]:
@@ -96,6 +98,7 @@ def _move_all(connection: Connection[Any], ordered: list[Load], rejects: bool) -
             # First, because a table with pending trigger events cannot be altered.
             if column.added and load.target.relation is not None:
                 connection.execute(added(_name(connection, load), column))
+        prepare_changes(connection, load)
         # These staging tables are joined with other tables.
         if load.mode != "append" or (load.quarantine and rejects):
             connection.execute(SQL("ANALYZE {}").format(staging_table(load.id)))
@@ -134,8 +137,18 @@ def lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> None
 
 
 def _remove(connection: Connection[Any], load: Load) -> int:
-    """For `replace`, delete the rows that the source does not have; return how many."""
+    """Delete the rows that `replace` does not find in the source, or that changes delete; return how many."""
     table = load.target.relation
+    if table is not None and (rows := deletes(connection, load)) is not None:
+        conditions = [_same(connection, table, load.key)]
+        if (not_late := not_older(load, Identifier("t"), Identifier("s"))) is not None:
+            conditions.append(not_late)
+        return _write(
+            connection,
+            SQL("WITH s AS ({}) DELETE FROM {} AS t USING s WHERE {}").format(
+                rows, Identifier(table.schema, table.name), SQL(" AND ").join(conditions)
+            ),
+        )
     if load.mode != "replace" or table is None:
         return 0
     name = Identifier(table.schema, table.name)
@@ -162,11 +175,14 @@ def _move(connection: Connection[Any], load: Load, removed: int, rejects: bool) 
         _reject_conflicting(connection, load)
     if table is None:
         _create(connection, load)
-    names = SQL(", ").join(Identifier(column.name) for column in load.columns)
-    statement = SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
+    names = SQL(", ").join(Identifier(column.name) for column in load.moved)
+    statement = SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} AS s").format(
         _name(connection, load), names, names, staging_table(load.id)
     )
-    if table is not None and _updates_rows(load):
+    if table is not None and load.mode == "add":
+        lock(connection, table)
+        statement = add(load, table, _same(connection, table, load.key))
+    elif table is not None and _updates_rows(load):
         statement += _on_conflict(load, table)
     loaded = _write(connection, statement)
     if table is None and load.key:
@@ -209,14 +225,16 @@ def _create(connection: Connection[Any], load: Load) -> None:
 
 
 def _on_conflict(load: Load, table: Relation) -> Composed:
-    changing = [column.name for column in load.columns if column.name not in load.key]
+    changing = [column.name for column in load.moved if column.name not in load.key]
     key = SQL(", ").join(map(Identifier, load.key))
     if not changing:
         return SQL(" ON CONFLICT ({}) DO NOTHING").format(key)
     exact = {column.name for column in table.columns if column.exact}
-    return SQL(" ON CONFLICT ({}) DO UPDATE SET {} WHERE {}").format(
+    not_late = not_older(load, Identifier(table.name), Identifier("excluded"))
+    return SQL(" ON CONFLICT ({}) DO UPDATE SET {} WHERE {}({})").format(
         key,
         SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(column)) for column in changing),
+        SQL("") if not_late is None else SQL("{} AND ").format(not_late),
         # Rows that stay the same are not written, which also saves work in the views that read them.
         SQL(" OR ").join(
             SQL(
@@ -256,11 +274,15 @@ def _reject_conflicting(connection: Connection[Any], load: Load) -> None:
     """Reject rows that are valid but conflict with other rows."""
     table = load.target.relation
     if table is None:
-        _reject_nulls(connection, load)
+        _reject_nulls(connection, load, load.key)
         _reject_repeated(connection, load, load.key)
         return
     loaded = {column.name for column in load.columns}
-    for key in table.usable_keys:
+    if load.op is not None and load.mode == "upsert":
+        _reject_nulls(
+            connection, load, [c.name for c in table.columns if c.not_null and c.name in loaded]
+        )
+    for key in table.usable_keys if load.mode != "add" else ():
         names = [table.column(attnum).name for attnum in key.columns]
         if not set(names) <= loaded:
             continue
@@ -290,13 +312,13 @@ def _reject_conflicting(connection: Connection[Any], load: Load) -> None:
             )
 
 
-def _reject_nulls(connection: Connection[Any], load: Load) -> None:
-    """Reject rows without a key, for a table that is created with a key."""
-    for name in load.key:
+def _reject_nulls(connection: Connection[Any], load: Load, names: Sequence[str]) -> None:
+    """Reject rows with NULL in columns that the staging table does not check."""
+    for name in names:
         missing = SQL("SELECT ctid FROM {} WHERE {} IS NULL").format(
             staging_table(load.id), Identifier(name)
         )
-        _reject(connection, load, [name], missing, "the column of a key must not be NULL")
+        _reject(connection, load, [name], missing, "the column must not be NULL")
 
 
 def _reject_repeated(connection: Connection[Any], load: Load, names: Sequence[str]) -> None:

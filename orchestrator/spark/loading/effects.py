@@ -69,7 +69,7 @@ def changed_rows(
     if mode == "append":
         return staged
     before = sum(table_statistics.rows for table_statistics in statistics(connection, [table]))
-    if mode == "upsert":
+    if mode in ("upsert", "add"):
         return max(staged - before, 0)
     return abs(staged - before) if keyed else staged + before
 

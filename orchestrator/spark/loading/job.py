@@ -28,7 +28,15 @@ from orchestrator.spark.loading.report import TableLoad
 from orchestrator.spark.loading.sources import Source
 
 _SOURCE = {"format": str, "where": str, "select": str, "partitions": int}
-_TABLE = {"mode": str, "create": bool, "add_columns": bool, "on_bad_row": str, "max_bad_rows": int}
+_TABLE = {
+    "mode": str,
+    "create": bool,
+    "add_columns": bool,
+    "op": str,
+    "order": str,
+    "on_bad_row": str,
+    "max_bad_rows": int,
+}
 _KNOWN = {*_SOURCE, *_TABLE, "into", "source", "options", "key"}
 
 

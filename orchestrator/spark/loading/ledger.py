@@ -42,6 +42,15 @@ class Load:
     """The columns that identify rows, if there is a key."""
     quarantine: bool
     layout: str | None
+    op: str | None = None
+    """The staged column that says what happened to a row."""
+    order: str | None = None
+    """The staged column that orders the changes of a row."""
+
+    @property
+    def moved(self) -> tuple[Column, ...]:
+        """The columns that the table gets; the others only control the load."""
+        return tuple(column for column in self.columns if not column.control)
 
 
 def target_named(connection: Connection[Any], name: QualifiedName) -> Target:
@@ -101,6 +110,8 @@ def begin(
     command: str,
     sources: Sequence[Any] = (),
     layout: str | None = None,
+    op: str | None = None,
+    order: str | None = None,
 ) -> Load:
     """Record a load and create its staging table; the session holds the load's lock from then on."""
     relation = target.relation
@@ -119,7 +130,7 @@ def begin(
             raise LoadError(
                 f"The same load into {plain(target.name)} is running in another session: wait for it."
             ) from error
-        load = Load(number, target, mode, columns, key, quarantine, layout)
+        load = Load(number, target, mode, columns, key, quarantine, layout, op, order)
         _create_staging(connection, load)
     return load
 
@@ -134,20 +145,34 @@ def _create_staging(connection: Connection[Any], load: Load) -> None:
         )
         connection.execute(SQL("CREATE UNLOGGED TABLE {} ({})").format(staging, listed))
     else:
-        # The table's constraints let COPY report the line of a row that violates one.
+        # The table's constraints let COPY report the line of a row that violates one. They hold for sums, not for
+        # the rows that are added.
+        constraints = SQL("" if load.mode == "add" else " INCLUDING CONSTRAINTS")
         connection.execute(
-            SQL("CREATE UNLOGGED TABLE {} (LIKE {} INCLUDING CONSTRAINTS)").format(
-                staging, Identifier(table.schema, table.name)
+            SQL("CREATE UNLOGGED TABLE {} (LIKE {}{})").format(
+                staging, Identifier(table.schema, table.name), constraints
             )
         )
         for new_column in load.columns:
-            if new_column.added:
+            if new_column.added or new_column.control:
                 connection.execute(added(staging, new_column))
         loaded = {column.name for column in load.columns}
         for column in table.columns:
             if column.name not in loaded:
                 connection.execute(
                     SQL("ALTER TABLE {} DROP COLUMN {}").format(staging, Identifier(column.name))
+                )
+            elif (
+                load.op
+                and load.mode == "upsert"
+                and column.not_null
+                and column.name not in load.key
+            ):
+                # A deleted row has only its key.
+                connection.execute(
+                    SQL("ALTER TABLE {} ALTER COLUMN {} DROP NOT NULL").format(
+                        staging, Identifier(column.name)
+                    )
                 )
     if load.quarantine:
         connection.execute(

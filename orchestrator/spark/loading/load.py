@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 from orchestrator.spark.loading.loader import Loader
 
-MODES = ("append", "replace", "upsert")
+MODES = ("append", "replace", "upsert", "add")
 
 ON_BAD_ROW = ("stop", "quarantine")
 
@@ -74,18 +74,52 @@ def run(
     say: Say = silent,
 ) -> tuple[LoadReport, Decision]:
     """Load tables; all of them change in one transaction, and the caller updates the views."""
-    _check(tables, views)
+    check(tables, views)
+    check_sources(tables)
     # Report wrong names before Spark takes seconds to start.
     for table in tables:
         ledger.require(ledger.target_named(connection, parse_name(table.into)), table.create)
     clock = Clock()
+    frames = [table.frame for table in tables if table.frame is not None]
+    if spark is None and frames:
+        spark = frames[0].sparkSession
+    urls = [path for table in tables for path in table.source.paths]
+    with sessions(spark, master, config, urls, clock, say) as (session, threads):
+        job = Loader(connection, session, say, clock, threads)
+        return carry_out(job, tables, views, resume, again)
+
+
+def carry_out(
+    job: Loader,
+    tables: Sequence[TableLoad],
+    views: str,
+    resume: bool,
+    again: bool,
+    also: Callable[[Sequence[int]], None] = lambda _: None,
+) -> tuple[LoadReport, Decision]:
+    """Run a load, and let Spark recompute the views if this is cheaper than applying the changes."""
+    report, decision = job.run(tables, views, resume, again, also)
+    if decision.action == "rebuild":
+        with job.clock.stage("initial states"):
+            report = replace(report, initialised=job.rebuild(decision, views))
+    return report, decision
+
+
+@contextmanager
+def sessions(
+    spark: SparkSession | None,
+    master: str | None,
+    config: Mapping[str, object] | None,
+    urls: Sequence[str],
+    clock: Clock,
+    say: Say,
+) -> Iterator[tuple[Callable[[], SparkSession], int | None]]:
+    """Yield a function that starts or derives a Spark session when needed, and the number of threads for copies.
+
+    There are no threads if only Spark may read the source.
+    """
+    where = master or default_master()
     with ExitStack() as stack:
-        if spark is None:
-            frame = next((table.frame for table in tables if table.frame is not None), None)
-            if frame is not None:
-                spark = frame.sparkSession
-        lent = spark is not None
-        where = master or default_master()
 
         @cache
         def session() -> SparkSession:
@@ -93,27 +127,28 @@ def run(
                 return stack.enter_context(derived(spark, SETTINGS))
             with clock.stage("start of Spark"):
                 say("starting Spark")
-                urls = [path for table in tables for path in table.source.paths]
                 settings = with_driver({**SETTINGS, **_JAVA, **(config or {})}, urls)
                 own = stack.enter_context(spark_session(where, "idivm load", **settings))
                 return stack.enter_context(active(own))
 
-        threads = None if lent or config else threads_of(where)
-        job = Loader(connection, session, say, clock, threads)
         try:
-            report, decision = job.run(tables, views, resume, again)
+            yield session, None if spark is not None or config else threads_of(where)
         except Exception as error:
             # A session of our own raises this sentence itself, and knows whether its JVM has died.
-            if lent and (sentence := failed(error)):
+            if spark is not None and (sentence := failed(error)):
                 raise sentence from error
             raise
-        if decision.action == "rebuild":
-            with clock.stage("initial states"):
-                report = replace(report, initialised=job.rebuild(decision, views))
-        return report, decision
 
 
-def _check(tables: Sequence[TableLoad], views: str) -> None:
+def check_sources(tables: Sequence[TableLoad]) -> None:
+    """Refuse formats and options that no reader has."""
+    for table in tables:
+        if table.frame is None:
+            checked(format_of(table.source), table.source.options)
+
+
+def check(tables: Sequence[TableLoad], views: str) -> None:
+    """Refuse unknown values of options."""
     if views not in CHOICES:
         raise UsageError(f"There is no --views {views}; take {', '.join(CHOICES)}.")
     for table in tables:
@@ -123,8 +158,12 @@ def _check(tables: Sequence[TableLoad], views: str) -> None:
             raise UsageError(
                 f"There is no --on-bad-row {table.on_bad_row}; take stop or quarantine."
             )
-        if table.frame is None:
-            checked(format_of(table.source), table.source.options)
+        if (table.op and table.mode not in ("upsert", "add")) or (
+            table.order and table.mode != "upsert"
+        ):
+            raise UsageError(
+                "op and order describe changes of rows: give the mode upsert, or add, which needs no order."
+            )
     names = [str(parse_name(table.into)) for table in tables]
     if len(set(names)) < len(names):
         raise UsageError("A table is there twice: name all sources of a table in one place.")

@@ -54,6 +54,12 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 10
+_VIOLATIONS = (
+    psycopg.errors.IntegrityError,
+    psycopg.errors.DataError,
+    psycopg.errors.CardinalityViolation,
+)
+"""The errors that rows cause when they are moved; the last one means two rows with a key in an upsert."""
 
 
 class Loader:
@@ -66,17 +72,31 @@ class Loader:
         say: Say,
         clock: Clock,
         threads: int | None,
+        *,
+        resumable: bool = True,
     ) -> None:
-        """Use a connection; `spark` starts a session when one is needed."""
+        """Use a connection; `spark` starts a session when one is needed.
+
+        What is left of a load that is not resumable is removed by the next load.
+        """
         self.connection, self.spark, self.say, self.clock = connection, spark, say, clock
         self.threads = threads
         """The number of concurrent tasks in this process; None if only Spark may run tasks."""
         self.dsn = dsn_of(connection)
+        self.resumable = resumable
 
     def run(
-        self, tables: Sequence[TableLoad], views: str, resume: bool, again: bool
+        self,
+        tables: Sequence[TableLoad],
+        views: str,
+        resume: bool,
+        again: bool,
+        also: Callable[[Sequence[int]], None] = lambda _: None,
     ) -> tuple[LoadReport, Decision]:
-        """Load the tables, and decide what happens to the views that read them."""
+        """Load the tables, and decide what happens to the views that read them.
+
+        The last transaction calls `also` with the IDs of the loads: what it writes is committed with the rows.
+        """
         catalog_loads.drop_orphans(self.connection)
         with self.clock.stage("looking at the sources"):
             opened = self._open(tables)
@@ -86,7 +106,7 @@ class Loader:
         try:
             for item in opened:
                 done = _done_before(self.connection, item)
-                if done is not None and item.wanted.mode == "append" and not again:
+                if done is not None and item.wanted.mode in ("append", "add") and not again:
                     self.say(
                         f"{item.wanted.into}: done before, as load {done} (--again loads it once more)",
                         True,
@@ -97,7 +117,7 @@ class Loader:
                 locked.append(load.id)
                 with self.clock.stage("reading and copying"):
                     loads.append((item, load, self._stage(item, load)))
-            decision = self._finish(loads, views, reports)
+            decision = self._finish(loads, views, reports, also)
         finally:
             for load_id in locked:
                 catalog_loads.unlock(self.connection, load_id)
@@ -144,7 +164,7 @@ class Loader:
         return opened
 
     def _begin(self, opened: Opened, resume: bool) -> ledger.Load:
-        now = layout_of(self.spark, opened)
+        now = layout_of(self.spark, opened) if self.resumable else None
         quarantine = opened.wanted.on_bad_row == "quarantine"
         left = ledger.unfinished(self.connection, opened.command)
         if left is not None:
@@ -164,6 +184,8 @@ class Loader:
                         opened.key,
                         quarantine,
                         now,
+                        opened.op,
+                        opened.order,
                     )
                 )
             if resume:
@@ -184,6 +206,8 @@ class Loader:
             sources=opened.frame.files
             or [{"source": public(path)} for path in opened.frame.source.paths],
             layout=now,
+            op=opened.op,
+            order=opened.order,
         )
 
     def _stage(self, opened: Opened, load: ledger.Load) -> int:
@@ -234,8 +258,12 @@ class Loader:
             last = [str(error)] if isinstance(error, psycopg.Error) else last
             if last:
                 raise LoadError(
-                    f"The load into {opened.wanted.into} broke off: {last[-1].strip()}. What is there "
-                    "is kept: run the same command with --resume to go on."
+                    f"The load into {opened.wanted.into} broke off: {last[-1].strip()}. "
+                    + (
+                        "What is there is kept: run the same command with --resume to go on."
+                        if self.resumable
+                        else "Run the same command again."
+                    )
                 ) from error
             if reason := reason_of(error):
                 paths = sources_of([opened.frame.source])
@@ -262,6 +290,7 @@ class Loader:
         loads: Sequence[tuple[Opened, ledger.Load, int]],
         views: str,
         reports: list[LoadedTable],
+        also: Callable[[Sequence[int]], None],
     ) -> Decision:
         oids = [load.target.relation.oid for _, load, _ in loads if load.target.relation]
         if not loads:
@@ -288,8 +317,9 @@ class Loader:
                 decision = replace(decision, names=names)
                 with uncaptured(self.connection, decision, oids):
                     moved = finish(self.connection, [(load, parts) for _, load, parts in loads])
+                also([load.id for _, load, _ in loads])
                 leave_path_to_triggers(self.connection)
-        except (psycopg.errors.IntegrityError, psycopg.errors.DataError, GoneError) as error:
+        except (*_VIOLATIONS, GoneError) as error:
             for _, load, _ in loads:
                 catalog_loads.fail(self.connection, load.id)
             if isinstance(error, GoneError):
@@ -318,6 +348,11 @@ class Loader:
             return (
                 f"Nothing was loaded into {names}. {str(conflict).rstrip('.')}. To load without such rows, "
                 "give --on-bad-row quarantine."
+                + (
+                    " To load the last row of each key, name the column that orders them (--order)."
+                    if isinstance(error, psycopg.errors.CardinalityViolation)
+                    else ""
+                )
             )
         diag = error.diag
         texts = f"{diag.message_primary or error}".rstrip(".")
@@ -342,7 +377,7 @@ class Loader:
                     locate(self.spark, self.connection, load.id, item.frame)
                     if rows := rejected_rows(self.connection, load.id):
                         return rows[0]
-        except (LoadError, psycopg.errors.IntegrityError, psycopg.errors.DataError):
+        except (LoadError, *_VIOLATIONS):
             return None
         finally:
             for _, load, _ in repeated:

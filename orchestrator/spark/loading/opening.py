@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
 
+from orchestrator.frontend.facts import Relation
 from orchestrator.frontend.statements import parse_name
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.formats.blocks import digest
@@ -20,7 +21,8 @@ from orchestrator.spark.loading.copying import CORRUPT
 from orchestrator.spark.loading.here import open_here
 from orchestrator.spark.loading.report import TableLoad
 from orchestrator.spark.loading.sources import Frame, cut, layout, open_frame, open_source
-from orchestrator.spark.types import Column, added_names, columns_to_create, pair
+from orchestrator.spark.streams.sums import check_sums, summed
+from orchestrator.spark.types import Column, added_names, columns_to_create, named, pair
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +38,9 @@ class Opened:
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     command: str
+    op: str | None = None
+    order: str | None = None
+    """The staged columns of the operation and of the order of changes."""
 
 
 def open_table(
@@ -62,9 +67,13 @@ def open_table(
     if target.relation is not None:
         positional = frame.text is not None and frame.text.positional
         adds = table.add_columns and not positional
+        controls = _controls(table, frame, target.relation)
         added = added_names(frame.schema, target.relation) if adds else []
+        added = [name for name in added if name not in controls]
         columns = pair(
-            StructType([field for field in frame.schema.fields if field.name not in added]),
+            StructType(
+                [field for field in frame.schema.fields if field.name not in (*added, *controls)]
+            ),
             *(target.relation, target.defaults),
             text=frame.text is not None,
             positional=positional,
@@ -72,6 +81,10 @@ def open_table(
         )
         new_columns = columns_to_create(added, frame.new_types, frame.exact)
         columns += tuple(replace(column, added=True) for column in new_columns)
+        if controls:
+            # Tasks copy lines of text as they are, so the columns keep the order of the source.
+            by_source = {column.source: column for column in columns} | controls
+            columns = tuple(by_source[field.name] for field in frame.schema.fields)
     else:
         columns = columns_to_create(frame.schema.names, frame.new_types, frame.exact)
         if missing := set(key) - {column.name for column in columns}:
@@ -79,12 +92,43 @@ def open_table(
                 f"The key of {ledger.plain(target.name)} names {', '.join(sorted(missing))}, "
                 "which is not in the source."
             )
+    if target.relation is None and (table.op or table.order):
+        raise LoadError(f"Create {ledger.plain(target.name)} first: --op and --order need a table.")
     if table.mode == "upsert" and not key:
         raise LoadError(
             f"{ledger.plain(target.name)} has no key that upsert could go by: give it a primary key, or load "
             "by append or replace."
         )
-    return Opened(table, frame, target, columns, key, _command(table, target, frame))
+    command = _command(table, target, frame)
+    if table.mode == "add":
+        check_sums(target.relation, ledger.plain(target.name), columns, key)
+        if table.on_bad_row == "stop":
+            frame = summed(frame, columns, key) or frame
+    staged = {column.source: column.name for column in columns}
+    op, order = (name and staged[name] for name in (table.op, table.order))
+    return Opened(table, frame, target, columns, key, command, op, order)
+
+
+def _controls(table: TableLoad, frame: Frame, relation: Relation) -> dict[str, Column]:
+    """Return the columns of operation and order that the table does not have, by their names in the source."""
+    controls = {}
+    for option, name in (("--op", table.op), ("--order", table.order)):
+        if name is None:
+            continue
+        if frame.text is not None and frame.text.positional:
+            raise LoadError(f"{option} {name} needs a source whose columns have names.")
+        field = next((item for item in frame.schema.fields if item.name == name), None)
+        if field is None:
+            raise LoadError(f"{option} names {name}, which is not a column of the source.")
+        if named(name, relation.columns) is None:
+            if option == "--op":
+                kind = "text"
+            elif frame.text is not None:
+                kind = "numeric"
+            else:
+                kind = frame.new_types[name]
+            controls[name] = Column(name, name, kind, control=True)
+    return controls
 
 
 def layout_of(spark: Callable[[], SparkSession], opened: Opened) -> str | None:
@@ -121,6 +165,7 @@ def _command(table: TableLoad, target: ledger.Target, frame: Frame) -> str:
         return hashlib.sha256(str(time.time_ns()).encode()).hexdigest()
     texts = [
         *(str(target.name), table.mode, list(table.key), table.on_bad_row),
+        *(item for item in (table.op, table.order) if item),
         *(list(source.paths), frame.format, sorted(source.options.items())),
         *(source.where, source.select, list(frame.files)),
     ]

@@ -25,6 +25,10 @@ class TableLoad:
     add_columns: bool = False
     """Whether the load adds columns that only the source has."""
     key: tuple[str, ...] = ()
+    op: str | None = None
+    """The column of the source that says what happened to a row, such as insert or delete; with `upsert` and `add`."""
+    order: str | None = None
+    """The column of the source that orders the changes of a row; with `upsert`, the last change counts."""
     on_bad_row: str = "stop"
     max_bad_rows: int = 10_000
 

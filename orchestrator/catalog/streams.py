@@ -1,0 +1,194 @@
+"""Queries of streams on idivm's catalog: which batch and which files are in the table, and Spark's checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import Connection
+from psycopg.errors import LockNotAvailable
+
+from orchestrator.catalog.loads import LOCK_CLASS
+from orchestrator.errors import NotFoundError, UsageError
+
+PATIENCE = "5s"
+"""How long a session waits for another session that runs the same stream to end."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream that this session runs."""
+
+    id: int
+    name: str
+    batch: int
+    """The last batch in the table; -1 before the first."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The files of Spark's checkpoint of a stream: all names, and the contents that changed."""
+
+    names: frozenset[str]
+    changed: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class StreamStatus:
+    """A stream, as `idivm stream list` shows it."""
+
+    name: str
+    table: str
+    source: str
+    running: bool
+    batch: int
+    files: int
+    rows: int
+    loaded_at: datetime | None
+
+
+def start(connection: Connection[Any], name: str, table: int, source: str) -> Stream:
+    """Record a stream unless it exists, and lock it for this session.
+
+    A session whose process was killed may still end its last transaction, so the lock may take a moment.
+    """
+    connection.execute(
+        "INSERT INTO idivm.streams (name, relation, source) VALUES (%s, %s::oid::regclass, %s)"
+        " ON CONFLICT (name) DO NOTHING",
+        [name, table, source],
+    )
+    stream = _locked(connection, name, PATIENCE)
+    # After the lock, because the session that held it may have recorded a batch.
+    row = connection.execute(
+        "SELECT batch, relation::oid, relation::text, %s::oid::regclass::text FROM idivm.streams WHERE id = %s",
+        [table, stream],
+    ).fetchone()
+    if row is None:
+        unlock(connection, stream)
+        raise NotFoundError(f"The stream {name} was removed meanwhile: start it again.")
+    batch, into, before, now = row
+    if into != table:
+        unlock(connection, stream)
+        if before.isdecimal():
+            raise UsageError(
+                f"The stream {name} loaded a table that was dropped: remove the stream "
+                "(idivm stream remove) to load everything into the new table."
+            )
+        raise UsageError(
+            f"The stream {name} loads {before}, not {now}: give this stream another name (--name)."
+        )
+    return Stream(stream, name, batch)
+
+
+def _locked(connection: Connection[Any], name: str, patience: str) -> int:
+    """Lock a stream for this session, and return its ID."""
+    row = connection.execute("SELECT id FROM idivm.streams WHERE name = %s", [name]).fetchone()
+    if row is None:
+        raise NotFoundError(f"There is no stream {name}: idivm stream list shows the streams.")
+    try:
+        with connection.transaction():
+            connection.execute("SELECT set_config('lock_timeout', %s, true)", [patience])
+            connection.execute("SELECT pg_advisory_lock(%s, -%s)", [LOCK_CLASS, row[0]])
+    except LockNotAvailable as error:
+        raise UsageError(f"Another session runs the stream {name}: stop it first.") from error
+    return int(row[0])
+
+
+def unlock(connection: Connection[Any], stream: int) -> None:
+    """Let other sessions run a stream."""
+    if not connection.closed:
+        connection.execute("SELECT pg_advisory_unlock(%s, -%s)", [LOCK_CLASS, stream])
+
+
+def last_batch(connection: Connection[Any], stream: int) -> int:
+    """Return the last batch of a stream that is in the table."""
+    row = connection.execute("SELECT batch FROM idivm.streams WHERE id = %s", [stream]).fetchone()
+    if row is None:
+        raise NotFoundError("The stream was removed while it ran.")
+    return int(row[0])
+
+
+def advance(
+    connection: Connection[Any],
+    stream: Stream,
+    batch: int,
+    load: int,
+    files: Iterable[Mapping[str, Any]] = (),
+    checkpoint: Checkpoint | None = None,
+) -> None:
+    """Record a batch in the transaction that moves its rows; fail if another session has recorded it.
+
+    The previous load of the stream is deleted unless it rejected rows, so that idivm.loads does not grow.
+    """
+    row = connection.execute(
+        "UPDATE idivm.streams s SET batch = %s, load = %s, rows = s.rows + l.rows_loaded, loaded_at = now()"
+        " FROM idivm.streams former, idivm.loads l"
+        " WHERE s.id = %s AND former.id = s.id AND s.batch < %s AND l.id = %s RETURNING former.load",
+        [batch, load, stream.id, batch, load],
+    ).fetchone()
+    if row is None:
+        raise UsageError(f"Batch {batch} of the stream {stream.name} is in the table already.")
+    connection.execute(
+        "DELETE FROM idivm.loads l WHERE l.id = %s AND l.rows_rejected = 0 AND l.id <> %s",
+        [row[0], load],
+    )
+    connection.cursor().executemany(
+        "INSERT INTO idivm.stream_files (stream, file, bytes, modified, batch)"
+        " VALUES (%s, %s, %s, to_timestamp(%s / 1000.0), %s)",
+        [(stream.id, file["file"], file["bytes"], file["time"], batch) for file in files],
+    )
+    if checkpoint is not None:
+        _keep_checkpoint(connection, stream.id, checkpoint)
+
+
+def _keep_checkpoint(connection: Connection[Any], stream: int, checkpoint: Checkpoint) -> None:
+    connection.execute(
+        "DELETE FROM idivm.stream_checkpoint WHERE stream = %s AND path <> ALL (%s)",
+        [stream, list(checkpoint.names)],
+    )
+    connection.cursor().executemany(
+        "INSERT INTO idivm.stream_checkpoint (stream, path, content) VALUES (%s, %s, %s)"
+        " ON CONFLICT (stream, path) DO UPDATE SET content = excluded.content",
+        [(stream, path, content) for path, content in checkpoint.changed.items()],
+    )
+
+
+def checkpoint_of(connection: Connection[Any], stream: int) -> dict[str, bytes]:
+    """Return the files of Spark's checkpoint."""
+    return dict(
+        connection.execute(
+            "SELECT path, content FROM idivm.stream_checkpoint WHERE stream = %s", [stream]
+        ).fetchall()
+    )
+
+
+def files_loaded(connection: Connection[Any], stream: int) -> dict[str, int]:
+    """Return the files of a stream that are in the table, with their sizes."""
+    return dict(
+        connection.execute(
+            "SELECT file, bytes FROM idivm.stream_files WHERE stream = %s", [stream]
+        ).fetchall()
+    )
+
+
+def list_streams(connection: Connection[Any]) -> list[StreamStatus]:
+    """Return all streams, by name."""
+    rows = connection.execute(
+        "SELECT s.name, coalesce((SELECT c.oid::regclass::text FROM pg_class c WHERE c.oid = s.relation), '(dropped)'),"
+        " s.source, EXISTS (SELECT FROM pg_locks k WHERE k.locktype = 'advisory'"
+        "   AND k.classid = %s AND k.objid = (4294967296 - s.id)::oid AND k.database ="
+        "       (SELECT oid FROM pg_database WHERE datname = current_database())),"
+        " s.batch, (SELECT count(*) FROM idivm.stream_files f WHERE f.stream = s.id), s.rows, s.loaded_at"
+        " FROM idivm.streams s ORDER BY s.name",
+        [LOCK_CLASS],
+    ).fetchall()
+    return [StreamStatus(*row) for row in rows]
+
+
+def remove(connection: Connection[Any], name: str) -> None:
+    """Forget a stream: a stream of this name then begins with all files or from the first offset."""
+    stream = _locked(connection, name, "1ms")
+    connection.execute("DELETE FROM idivm.streams WHERE id = %s", [stream])
+    unlock(connection, stream)

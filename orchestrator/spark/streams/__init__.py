@@ -1,0 +1,1 @@
+"""Streams: load what arrives in batches, each exactly once."""

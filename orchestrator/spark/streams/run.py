@@ -1,0 +1,139 @@
+"""Run a stream: load what has arrived, batch after batch, until it is stopped.
+
+A batch is a load. The transaction that moves its rows into the table also records the batch, so a stream that
+is killed at any moment continues with the first batch that is not in the table.
+
+Files in the formats of `idivm load` are listed and loaded by its own readers. Spark's Structured Streaming
+reads all other sources.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from psycopg import Connection
+
+from orchestrator.catalog import streams
+from orchestrator.catalog.streams import Stream
+from orchestrator.errors import UsageError
+from orchestrator.frontend.statements import parse_name
+from orchestrator.spark.loading import ledger
+from orchestrator.spark.loading.effects import Decision
+from orchestrator.spark.loading.load import carry_out, check, check_sources, sessions
+from orchestrator.spark.loading.loader import Loader
+from orchestrator.spark.loading.messages import public
+from orchestrator.spark.loading.progress import Clock, Say
+from orchestrator.spark.loading.report import TableLoad
+from orchestrator.spark.loading.sources import FORMATS, format_of
+from orchestrator.spark.streams import structured
+from orchestrator.spark.streams.batches import Batch, StreamBatch, StreamOptions
+from orchestrator.spark.streams.files import arrived, is_uri, path_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+Finished = Callable[[StreamBatch, Decision], None]
+
+
+def run_stream(
+    connection: Connection[Any],
+    table: TableLoad,
+    options: StreamOptions,
+    finished: Finished,
+    *,
+    master: str | None,
+    config: Mapping[str, object] | None,
+    views: str,
+    spark: SparkSession | None,
+    say: Say,
+    stop: threading.Event,
+) -> None:
+    """Load batches until `stop` is set; call `finished` after each batch."""
+    if table.mode == "replace" or table.create:
+        raise UsageError(
+            "A stream adds to a table or changes its rows: mode replace and create do not apply."
+        )
+    by_spark = table.source.format not in ("auto", *FORMATS)
+    check([table], views)
+    if not by_spark:
+        check_sources([table])
+    if not by_spark and format_of(table.source) == "jdbc":
+        raise UsageError(
+            "A database is no stream: load it with idivm load, or read its changes from a queue."
+        )
+    target = ledger.target_named(connection, parse_name(table.into))
+    ledger.require(target, create=False)
+    assert target.relation is not None
+    # The same source has the same name, however the command spells it.
+    listed = ", ".join(
+        public(path)
+        if is_uri(path) or (by_spark and not Path(path).exists())
+        else str(Path(path).absolute())
+        for path in table.source.paths
+    )
+    name = options.name or f"{target.relation.qualified} from {listed}"
+    stream = streams.start(connection, name, target.relation.oid, listed)
+    try:
+        with sessions(spark, master, config, table.source.paths, Clock(), say) as (
+            session,
+            threads,
+        ):
+
+            def load(batch: Batch) -> None:
+                job = Loader(connection, session, say, Clock(), threads, resumable=False)
+
+                def record(loads: Sequence[int]) -> None:
+                    kept = batch.checkpoint() if batch.checkpoint else None
+                    streams.advance(connection, stream, batch.number, loads[0], batch.files, kept)
+
+                report, decision = carry_out(job, [batch.table], views, False, True, record)
+                loaded = StreamBatch(name, batch.number, len(batch.files), batch.waiting, report)
+                finished(loaded, decision)
+
+            if by_spark:
+                structured.follow(connection, session(), table, stream, options, load, stop)
+            else:
+                _follow_files(connection, session, table, stream, options, load, say, stop)
+    finally:
+        if not connection.closed:
+            streams.unlock(connection, stream.id)
+
+
+def _follow_files(
+    connection: Connection[Any],
+    session: Callable[[], SparkSession],
+    table: TableLoad,
+    stream: Stream,
+    options: StreamOptions,
+    load: Callable[[Batch], None],
+    say: Say,
+    stop: threading.Event,
+) -> None:
+    loaded = streams.files_loaded(connection, stream.id)
+    number = stream.batch
+    kind = format_of(table.source)
+    told: set[str] = set()
+    while not stop.is_set():
+        found = arrived(table.source.paths, loaded, options.most_files, session)
+        for name in set(found.changed) - told:
+            told.add(name)
+            say(
+                f"{name} has changed since it was loaded: a stream loads each file once, so write new rows to "
+                "new files",
+                True,
+            )
+        if found.batch:
+            number += 1
+            paths = tuple(path_of(file) for file in found.batch)
+            wanted = replace(table, source=replace(table.source, paths=paths, format=kind))
+            load(Batch(wanted, number, found.batch, found.waiting))
+            loaded |= {file["file"]: file["bytes"] for file in found.batch}
+        elif options.once:
+            return
+        else:
+            stop.wait(options.interval)
