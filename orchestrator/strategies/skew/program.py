@@ -32,11 +32,11 @@ from orchestrator.deltascript.plan import (
     Enumeration,
     MaintenancePlan,
     Reason,
-    StateTable,
     Strategy,
     Walk,
 )
 from orchestrator.strategies.request import PlanningRequest
+from orchestrator.strategies.skew.buckets import with_ordered_buckets
 from orchestrator.strategies.skew.degrees import Degrees, Split, rows_of
 from orchestrator.strategies.skew.hierarchical import UnionPlan, union
 from orchestrator.strategies.skew.plans import exponents_of, parted, uneven
@@ -69,7 +69,7 @@ def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
                     "only sums and counts are kept in heavy and light parts",
                     str(product.aggregate.call),
                 )
-        static = frozenset(a.name for a in form.atoms if a.scan.table.oid in request.static)
+        static = frozenset(a.name for a in form.atoms if a.tables <= request.static)
         union_plan = union(form.graph, request.epsilon, static)
         exponents = exponents_of(request, form)
         if isinstance(union_plan, UnionPlan):
@@ -89,11 +89,12 @@ def cost_of_triangle(request: PlanningRequest) -> TriangleCost | None:
 
     For more result rows, parts also make reads more expensive, so the user must request them.
     """
-    if request.plan is None:
+    query = request.recognized or request.plan
+    if query is None:
         return None
-    scans = [scan for scan in walk(request.plan.root) if isinstance(scan, Scan)]
-    form = normal_form(request.plan, request.distinct, request.types) if len(scans) == 3 else None
-    if not isinstance(form, NormalForm) or form.groups:
+    scans = [scan for scan in walk(query.root) if isinstance(scan, Scan)]
+    form = normal_form(query, request.distinct, request.types) if len(scans) >= 3 else None
+    if not isinstance(form, NormalForm) or form.groups or len(form.atoms) != 3:
         return None
     skew = triangle(form.graph, exponents_of(request, form))
     return triangle_cost(request, form, skew) if isinstance(skew, SkewPlan) else None
@@ -136,7 +137,7 @@ class _Program:
             self.views.defined[view] = self.views.inner(view, [*map(self._current, view.children)])
             self.views.store(view)
         listed = self._define_root()
-        if skew.factorized:
+        if skew.factorized or self.views.form.around is not None:
             self.views.store(skew.root)
             self.views.show(self._query(), sorted(skew.root.keys))
             self._note_lookups()
@@ -153,7 +154,9 @@ class _Program:
         plan = replace(
             plan,
             program=replace(plan.program, by_lookups=True),
-            enumeration=self._enumeration() if skew.factorized else None,
+            enumeration=(
+                self._enumeration() if skew.factorized and self.views.form.around is None else None
+            ),
         )
         reason = Reason(Strategy.SKEW, True, f"it is {skew.kind}: {skew.described}")
         return plan.drawn(shown(skew)).because(reason)
@@ -270,21 +273,7 @@ class _Program:
             for keys in [self.views.defined[item.joined].keys]
         }
 
-        def with_order(state: StateTable) -> StateTable:
-            bucket, every = buckets[state.role]
-            rest = tuple(name for name in every if name not in bucket)
-            return replace(
-                state,
-                probes=tuple(
-                    (*probe, *rest) if set(probe) == bucket else probe for probe in state.probes
-                ),
-            )
-
-        states = (
-            with_order(item) if isinstance(item, StateTable) and item.role in buckets else item
-            for item in planned.program.states
-        )
-        return replace(planned, program=replace(planned.program, states=tuple(states)))
+        return with_ordered_buckets(planned, buckets)
 
     def _enumeration(self) -> Enumeration:
         """Return how rows are enumerated: first the listed rows, then the rows of each factorized case."""
