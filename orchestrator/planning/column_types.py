@@ -34,19 +34,27 @@ DESCRIBED = 800
 """The largest number of columns whose types a single query requests."""
 
 
-def types_of(connection: Connection[Any], plan: Plan) -> dict[str, ColumnType]:
-    """Return the types of a plan's columns, as PostgreSQL derives them."""
+def types_of(
+    connection: Connection[Any], plan: Plan, further: Plan | None = None
+) -> dict[str, ColumnType]:
+    """Return the types of a plan's columns, as PostgreSQL derives them.
+
+    `further` is a plan of the same query, of which only the other columns are described.
+    """
     root = plan.root
     oids: dict[str, int] = {}
     declared: dict[str, int] = {}
     operators: list[Operator] = []
     # Inputs come first.
     fold(root, lambda operator, _: operators.append(operator))
+    if further is not None and further.root != root:
+        fold(further.root, lambda operator, _: operators.append(operator))
     for operator in operators:
         wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
         if isinstance(operator, Grouping):
             for name, argument in _arguments(operator).items():
-                _describe(connection, operator.input, {name: argument}, oids, declared)
+                if name not in oids:
+                    _describe(connection, operator.input, {name: argument}, oids, declared)
         for batch in _batches(wanted):
             _describe(connection, operator, batch, oids, declared)
     types = catalog.column_types(connection, oids, declared)

@@ -14,6 +14,7 @@ from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.ids import infer_ids
 from orchestrator.algebra.lowering import lower
 from orchestrator.algebra.plan import Plan
+from orchestrator.algebra.recognition import recognize
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.deltascript.plan import (
     ChangeKind,
@@ -63,12 +64,13 @@ def request_for(
     sources = tuple(source for source, _ in used.values())
     plan = None if analysis.plan is None else as_captured(analysis.plan, used)
     lowered = None if plan is None else lower(plan)
+    recognized = None if lowered is None else recognize(lowered)
     identified = None if lowered is None else infer_ids(lowered)
     typed = identified if isinstance(identified, Plan) else lowered
     if options.strategy == Strategy.RECOMPUTE:
         # This strategy needs no types, and finding them takes a query for each operator.
         typed = None
-    types = {} if typed is None else types_of(connection, typed)
+    types = {} if typed is None else types_of(connection, typed, recognized)
     rows = [name for name, type_ in types.items() if type_.name in _RECORDS and "(" not in name]
     if rows:
         refused = Unsupported("a row as a column, which no table can store", rows[0])
@@ -107,6 +109,7 @@ def request_for(
         maintain=options.maintain,
         plan=plan,
         lowered=lowered,
+        recognized=recognized,
         identified=identified,
         types=types,
         cache=options.cache != "off",

@@ -52,6 +52,8 @@ class PlanningRequest:
     """The query over the captured tables, as it was written."""
     lowered: Plan | None = None
     """The plan in the operators that have rules."""
+    recognized: Plan | None = None
+    """The lowered plan with its joins and groupings in the form that normal forms are read from."""
     identified: Plan | Unsupported | None = None
     """The lowered plan with IDs in every result, or why an operator has no IDs."""
     types: Mapping[str, ColumnType] = field(default_factory=dict)

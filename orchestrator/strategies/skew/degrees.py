@@ -166,10 +166,15 @@ class Degrees:
     def _threshold(self, split: Split) -> Column:
         return self.thresholds[self.epsilons[split]]
 
-    def divided(self, split: Split, relation: Relation, *, heavy: bool) -> Relation:
-        """Return the rows with heavy values, or the rows with light values."""
+    def divided(
+        self, split: Split, relation: Relation, *, heavy: bool, on: Variables | None = None
+    ) -> Relation:
+        """Return the rows with heavy values, or the rows with light values.
+
+        `on` are the variables of the relation, if they differ from those of the split.
+        """
         values = self.values[split]
-        shared = [relation.keys[name] for name in sorted(split.on)]
+        shared = [relation.keys[name] for name in sorted(on or split.on)]
         stored, equal, _ = self._renamed(values.heavy, values.columns, shared)
         return relation.at((Semijoin if heavy else Antisemijoin)(relation.rows, stored, equal))
 

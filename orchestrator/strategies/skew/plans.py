@@ -47,7 +47,7 @@ def exponents_of(request: PlanningRequest, form: NormalForm) -> Exponents:
         by_table = [
             atom.name
             for atom in form.atoms
-            for table in [atom.scan.table]
+            for table in [scan.table for scan in atom.scans]
             if name in (table.name, f"{table.schema}.{table.name}")
         ]
         names = [name] if name in atoms else by_table

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from orchestrator.algebra.operators.scan import Scan
 from orchestrator.deltascript.plan import Statistics
 from orchestrator.engine.costs.degrees import Values, share_met
 from orchestrator.engine.costs.script import WRITTEN
@@ -143,6 +144,8 @@ class _Degrees:
             yield statistics.distinct.get(number, statistics.rows)
 
     def _columns(self, atom: Atom, on: Variables) -> Iterator[tuple[Statistics, int]]:
+        if not isinstance(atom.scan, Scan):
+            return
         statistics = self.request.statistics.get(atom.scan.table.oid, Statistics(0.0))
         numbers = {output.column: output.attnum for output in atom.scan.outputs}
         for variable, scalar in atom.binds:
@@ -151,5 +154,7 @@ class _Degrees:
                 yield statistics, numbers[column]
 
     def _rows(self, name: str) -> float:
-        atom = self.atoms[name]
-        return self.request.statistics.get(atom.scan.table.oid, Statistics(0.0)).rows
+        scans = self.atoms[name].scans
+        return sum(
+            self.request.statistics.get(scan.table.oid, Statistics(0.0)).rows for scan in scans
+        )

@@ -80,7 +80,7 @@ class Unions:
         plan = replace(
             plan,
             program=replace(plan.program, by_lookups=True),
-            enumeration=self._enumeration(),
+            enumeration=self._enumeration() if self.views.form.around is None else None,
         )
         reason = Reason(name, True, f"it is hierarchical: {union.guarantee.described}")
         return plan.drawn(drawn(union)).because(reason)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.group import Aggregate
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.recognition.around import Around
 from orchestrator.algebra.scalar import TRUE, Scalar
+from orchestrator.algebra.traversal import walk
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
 
 COVARIANCE = "idivm.covar"
@@ -21,12 +24,23 @@ NUMBERS = ("sum", "count", "avg")
 
 @dataclass(frozen=True)
 class Atom:
-    """A scan of a table, the condition on its rows, and the expressions of its variables."""
+    """The rows of a table or of a union of tables, a condition on them, and the expressions of its variables."""
 
     name: str
-    scan: Scan
+    scan: Operator
+    """A scan, or a union of selections and projections of scans."""
     condition: Scalar
     binds: tuple[tuple[str, Scalar], ...]
+
+    @property
+    def scans(self) -> tuple[Scan, ...]:
+        """The scans of tables."""
+        return tuple(scan for scan in walk(self.scan) if isinstance(scan, Scan))
+
+    @property
+    def tables(self) -> frozenset[int]:
+        """The oids of its tables."""
+        return frozenset(scan.table.oid for scan in self.scans)
 
     def rows(self, scan: Operator) -> Operator:
         """Return the rows of a scan, or of its change, that satisfy the condition."""
@@ -57,6 +71,10 @@ class NormalForm:
     fds: tuple[Fd, ...]
     having: Scalar = TRUE
     """The condition on groups, over the same columns."""
+    computed: Mapping[tuple[str, str], Column] = field(default_factory=dict)
+    """The columns of computed join variables, by atom and variable."""
+    around: Around | None = None
+    """The query over the groups, if more than `shown` and `having`."""
 
     @property
     def free(self) -> tuple[str, ...]:
@@ -68,3 +86,21 @@ class NormalForm:
         """The query's hypergraph."""
         edges = {atom.name: (variable for variable, _ in atom.binds) for atom in self.atoms}
         return Hypergraph.of(edges, self.free)
+
+
+def dependencies(atoms: Iterable[Atom]) -> Iterator[Fd]:
+    """Yield the functional dependencies that keys and conditions imply for each atom's variables."""
+    for atom in atoms:
+        rows = atom.rows(atom.scan)
+        bound = {s.as_column: v for v, s in atom.binds if s.as_column is not None}
+        schema = frozenset(variable for variable, _ in atom.binds)
+        determinants = {item.determinant for item in rows.dependencies.items} | rows.keys
+        for determinant in sorted(determinants, key=lambda columns: sorted(map(str, columns))):
+            if not determinant <= bound.keys():
+                continue
+            left = frozenset(bound[column] for column in determinant)
+            known = rows.dependencies.closure(determinant)
+            whole = any(key <= known for key in rows.keys)
+            right = schema if whole else frozenset(bound[c] for c in known if c in bound)
+            if right - left:
+                yield left, right - left

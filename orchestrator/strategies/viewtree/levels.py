@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 
+from orchestrator.algebra.operators.scan import Scan
 from orchestrator.deltascript.plan import Statistics
 from orchestrator.strategies.viewtree.form import Atom
 from orchestrator.strategies.viewtree.hypergraph import Variables
@@ -32,6 +33,8 @@ class TableFacts:
     def has_lookup(self, leaf: View, keys: Variables) -> bool:
         """Return whether a leaf has unique rows, and an index on one of the keys finds them."""
         atom = self.atoms[leaf.atoms[0]]
+        if not isinstance(atom.scan, Scan):
+            return False
         columns = {s.as_column: v for v, s in atom.binds if v in leaf.keys}
         statistics = self.statistics.get(atom.scan.table.oid, Statistics(0))
         return any(key <= columns.keys() for key in atom.scan.keys) and any(
@@ -41,12 +44,15 @@ class TableFacts:
 
     def changes(self, view: View) -> float:
         """Return the number of changed rows in the tables below a view; each row was inserted once."""
-        statistics = (self.statistics.get(self.atoms[name].scan.table.oid) for name in view.atoms)
+        scans = (scan for name in view.atoms for scan in self.atoms[name].scans)
+        statistics = (self.statistics.get(scan.table.oid) for scan in scans)
         return sum(item.rows + sum(item.changes.values()) for item in statistics if item)
 
     def rows(self, leaf: View, keys: Variables) -> float:
         """Return how many rows of a leaf have given values of some keys, on average."""
         atom = self.atoms[leaf.atoms[0]]
+        if not isinstance(atom.scan, Scan):
+            return inf
         statistics = self.statistics.get(atom.scan.table.oid, Statistics(0))
         attnums = {output.column: output.attnum for output in atom.scan.outputs}
         values = [

@@ -13,25 +13,40 @@ from sqlglot import exp
 
 from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.columns import Column, Symbols
-from orchestrator.algebra.dialect import Tree, write
 from orchestrator.algebra.ids import used_symbols
+from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
+from orchestrator.algebra.operators.evaluation import Evaluation
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.left_join import LeftJoin
+from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.semijoin import Semijoin
 from orchestrator.algebra.operators.sort import Sort
+from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.plan import Plan
-from orchestrator.algebra.predicates import facts
+from orchestrator.algebra.predicates import facts, never_null
+from orchestrator.algebra.recognition.around import around_groups
+from orchestrator.algebra.recognition.blocks import is_linear
+from orchestrator.algebra.recognition.split_sums import without_widening
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled, unwrapped
+from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.plan import MaintenancePlan
 from orchestrator.engine.distinguishable import EXACT
 from orchestrator.strategies.request import PlanningRequest
-from orchestrator.strategies.viewtree.form import COVARIANCE, NUMBERS, Atom, NormalForm, Product
-from orchestrator.strategies.viewtree.hypergraph import Fd
+from orchestrator.strategies.viewtree.form import (
+    COVARIANCE,
+    NUMBERS,
+    Atom,
+    NormalForm,
+    Product,
+    dependencies,
+)
 
 
 def normal_form(
@@ -58,6 +73,23 @@ def normal_form(
         return error.unsupported
 
 
+_REFUSED: dict[type[Operator], str] = {
+    Semijoin: "EXISTS or IN may find several rows, as its condition covers no key",
+    Antisemijoin: "NOT EXISTS and NOT IN are no joins",
+    LeftJoin: "a left join keeps rows without a partner below the groups",
+    Grouping: "a subquery with groups is joined",
+    UnionAll: "a union of joins is joined",
+    Limit: "the first rows of a subquery are joined",
+    Evaluation: "a subquery is evaluated for each row",
+}
+"""The operators that no rewrite removed, and why they are refused."""
+
+
+def _family(name: str) -> str:
+    """Return a name that types have in common if `=` compares them as they are."""
+    return "integer" if name in ("smallint", "bigint") else name
+
+
 class _NormalFormReader:
     """Reads one plan: collects its scans, conditions and computed columns."""
 
@@ -72,21 +104,32 @@ class _NormalFormReader:
         self.plan = plan
         self.distinct = distinct
         self.types = types
-        self.scans: list[Scan] = []
+        self.scans: dict[str, Operator] = {}
         self.conditions: list[Scalar] = []
         self.owner: dict[Column, str] = {}
+        self.defined: dict[Column, Scalar] = {}
+        self.pairs: list[tuple[Column, Column]] = []
+        """Equalities that have a computed column on a side."""
 
     def form(self) -> NormalForm:
         top, shown, having = _top_grouping(self.plan.root)
+        around = None
+        if top is None:
+            around = around_groups(self.plan)
+            top = around.core if around else None
         defined = self._collect(top.input if top is not None else self._below_projections())
         grouping = top if top is not None else self._group_by_all(shown)
         filters, pairs = self._split_conditions()
-        names = self._variables(pairs)
-        binds: dict[str, dict[str, Scalar]] = {scan.alias: {} for scan in self.scans}
+        names = self._variables([*pairs, *self.pairs])
+        binds: dict[str, dict[str, Scalar]] = {alias: {} for alias in self.scans}
+        computed: dict[tuple[str, str], Column] = {}
         for column, variable in names.items():
-            known = binds[self.owner[column]].setdefault(variable, Scalar.column(column))
-            if known.as_column != column:
-                filters[self.owner[column]].append(filled("x = y", x=known, y=column))
+            owner, value = self._owner(column), defined.get(column, Scalar.column(column))
+            known = binds[owner].setdefault(variable, value)
+            if known is value and value.as_column is None:
+                computed[owner, variable] = column
+            if known != value:
+                filters[owner].append(filled("x = y", x=known, y=value))
         symbols = Symbols(names.values())
         images = used_symbols(self.plan.root)
         groups: list[tuple[Column, str]] = []
@@ -106,28 +149,32 @@ class _NormalFormReader:
         joined = {v for v in names.values() if sum(v in bind for bind in binds.values()) > 1}
         atoms = tuple(
             Atom(
-                scan.alias,
+                alias,
                 scan,
                 conjunction(
                     [
-                        *filters[scan.alias],
-                        *_not_null_conditions(scan, binds[scan.alias], joined, filters[scan.alias]),
+                        *filters[alias],
+                        *_not_null_conditions(scan, binds[alias], joined, filters[alias]),
                     ]
                 ),
-                tuple(binds[scan.alias].items()),
+                tuple(binds[alias].items()),
             )
-            for scan in self.scans
+            for alias, scan in self.scans.items()
         )
         return NormalForm(
             atoms,
             tuple(groups),
             tuple(self._product(aggregate, defined) for aggregate in grouping.aggregates),
-            tuple(
+            ()
+            if around is not None
+            else tuple(
                 (name, Scalar.column(column).substitute(shown))
                 for name, column in zip(self.plan.names, self.plan.columns, strict=True)
             ),
-            tuple(_dependencies(atoms)),
+            tuple(dependencies(atoms)),
             having,
+            computed,
+            around,
         )
 
     def _below_projections(self) -> Operator:
@@ -151,9 +198,10 @@ class _NormalFormReader:
 
     def _collect(self, operator: Operator) -> dict[Column, Scalar]:
         """Collect scans and conditions; return computed columns as expressions over scans."""
-        if isinstance(operator, Scan):
-            self.scans.append(operator)
-            self.owner.update(dict.fromkeys(operator.columns, operator.alias))
+        if isinstance(operator, Scan) or is_linear(operator):
+            alias = next(scan.alias for scan in walk(operator) if isinstance(scan, Scan))
+            self.scans[alias] = operator
+            self.owner.update(dict.fromkeys(operator.columns, alias))
             return {}
         if isinstance(operator, Selection):
             defined = self._collect(operator.input)
@@ -171,31 +219,63 @@ class _NormalFormReader:
                 if not item.is_unchanged
             }
             return defined | computed
+        for kind, why in _REFUSED.items():
+            if isinstance(operator, kind):
+                raise NotModelledError(why, operator.label)
         raise NotModelledError("only joins and selections fit a view tree", operator.label)
 
     def _over(self, defined: Mapping[Column, Scalar], condition: Scalar) -> Iterator[Scalar]:
         for conjunct in condition.conjuncts:
             if conjunct.subqueries:
                 raise NotModelledError("a condition has a subquery", str(conjunct))
-            if conjunct != TRUE:
+            pair = self._typed_pair(conjunct, defined) if conjunct.columns & defined.keys() else ()
+            if pair:
+                self.defined = {**self.defined, **defined}
+                self.pairs += pair
+            elif conjunct != TRUE:
                 yield conjunct.substitute(defined)
+
+    def _typed_pair(
+        self, conjunct: Scalar, defined: Mapping[Column, Scalar]
+    ) -> tuple[tuple[Column, Column], ...]:
+        """Return the columns of an equality of two tables whose types PostgreSQL told, as one pair."""
+        sides = conjunct.sides if isinstance(unwrapped(conjunct.tree), exp.EQ) else None
+        first, second = (side.as_column for side in sides or (TRUE, TRUE))
+        if first is None or second is None:
+            return ()
+        owners = [self._owners(Scalar.column(c).substitute(defined)) for c in (first, second)]
+        if any(len(own) != 1 for own in owners) or owners[0] == owners[1]:
+            return ()
+        types = [self.types.get(column.symbol) for column in (first, second)]
+        names = [_family(known.name) if known and known.comparable else "" for known in types]
+        return ((first, second),) if names[0] == names[1] != "" else ()
+
+    def _owner(self, column: Column) -> str:
+        """Return the atom of a column, which may be computed."""
+        [owner] = self._owners(Scalar.column(column).substitute(self.defined))
+        return owner
 
     def _split_conditions(self) -> tuple[dict[str, list[Scalar]], list[tuple[Column, Column]]]:
         """Return the conditions on single atoms, and the equalities between atoms."""
-        filters: dict[str, list[Scalar]] = {scan.alias: [] for scan in self.scans}
+        filters: dict[str, list[Scalar]] = {alias: [] for alias in self.scans}
         pairs: list[tuple[Column, Column]] = []
         for condition in self.conditions:
             owners = self._owners(condition)
             if len(owners) < 2:
-                filters[min(owners, default=self.scans[0].alias)].append(condition)
+                filters[min(owners, default=self._first)].append(condition)
                 continue
-            equal = facts(condition, self.owner).equal
+            equal = facts(condition, self.owner).equal or self._typed_pair(condition, {})
             if len(equal) != 1:
                 raise NotModelledError(
                     "tables are connected by more than equality of columns", str(condition)
                 )
             pairs += equal
         return filters, pairs
+
+    @property
+    def _first(self) -> str:
+        """The first atom, to which what reads no table belongs."""
+        return next(iter(self.scans))
 
     def _owners(self, scalar: Scalar) -> set[str]:
         if not scalar.references <= self.owner.keys() or scalar.subqueries:
@@ -208,11 +288,12 @@ class _NormalFormReader:
         for left, right in pairs:
             merged = classes.get(left, frozenset({left})) | classes.get(right, frozenset({right}))
             classes.update(dict.fromkeys(merged, merged))
-        position = {column: number for number, column in enumerate(self.owner)}
+        every = (*self.owner, *(c for c in classes if c not in self.owner))
+        position = {column: number for number, column in enumerate(every)}
         symbols, names = Symbols(), dict[frozenset[Column], str]()
         for column in sorted(classes, key=position.__getitem__):
             if classes[column] not in names:
-                names[classes[column]] = symbols.fresh(_variable_name(column, self.scans))
+                names[classes[column]] = symbols.fresh(_variable_name(column, self.scans.values()))
         return {
             column: names[classes[column]] for column in sorted(classes, key=position.__getitem__)
         }
@@ -232,11 +313,11 @@ class _NormalFormReader:
         owners = self._owners(scalar)
         if len(owners) > 1:
             raise NotModelledError("a grouping column reads several tables", str(scalar))
-        owner = min(owners, default=self.scans[0].alias)
+        owner = min(owners, default=self._first)
         for variable, bound in binds[owner].items():
             if bound == scalar:
                 return variable
-        variable = symbols.fresh(_variable_name(same or column, self.scans))
+        variable = symbols.fresh(_variable_name(same or column, self.scans.values()))
         binds[owner][variable] = scalar
         return variable
 
@@ -269,7 +350,7 @@ class _NormalFormReader:
                 owners = self._owners(conjunct)
                 if len(owners) > 1:
                     raise NotModelledError("a FILTER reads several tables", str(conjunct))
-                conditions.append((min(owners, default=self.scans[0].alias), conjunct))
+                conditions.append((min(owners, default=self._first), conjunct))
         return Product(aggregate, tuple(factors), tuple(conditions))
 
     def _lifted_values(self, scalar: Scalar) -> list[tuple[str, Scalar]]:
@@ -284,53 +365,21 @@ class _NormalFormReader:
             owners = self._owners(part)
             if len(owners) > 1:
                 raise NotModelledError("a value that is lifted reads several tables", str(part))
-            result.append((min(owners, default=self.scans[0].alias), part))
+            result.append((min(owners, default=self._first), part))
         return result
 
     def _factors(self, scalar: Scalar) -> list[tuple[str, Scalar]]:
         """Return the factors of a product that read different tables."""
         owners = self._owners(scalar)
         if len(owners) < 2:
-            return [(min(owners, default=self.scans[0].alias), scalar)]
-        tree = _without_widening(scalar)
+            return [(min(owners, default=self._first), scalar)]
+        tree = without_widening(scalar)
         if isinstance(tree, exp.Mul):
             return [
                 *self._factors(scalar.part(tree.this)),
                 *self._factors(scalar.part(tree.expression)),
             ]
         raise NotModelledError("an aggregate is not a sum of products", str(scalar))
-
-
-_WIDTHS = {"smallint": 0, "integer": 0, "bigint": 0, "numeric": 1, "double precision": 2}
-
-
-def _without_widening(scalar: Scalar) -> Tree:
-    """Return an expression without outer casts to wider number types, which lose nothing.
-
-    >>> x = Column("x", "integer")
-    >>> write(_without_widening(Scalar.read("((x * 2))::numeric", [x])))
-    'x * 2'
-    >>> write(_without_widening(Scalar.read("(x * 0.5)::integer", [x])))
-    '(x * 0.5)::integer'
-    """
-    known = {column.symbol: (column.type or "").partition("(")[0] for column in scalar.columns}
-
-    def width(tree: Tree) -> int:
-        tree = unwrapped(tree)
-        if isinstance(tree, exp.Column):
-            return _WIDTHS.get(known.get(tree.name, ""), 3)
-        if isinstance(tree, exp.Literal) and not tree.is_string:
-            return 0 if tree.is_int else 1
-        if isinstance(tree, exp.Cast):
-            return _WIDTHS.get(write(tree.to), 3)
-        if isinstance(tree, exp.Add | exp.Sub | exp.Mul):
-            return max(width(tree.this), width(tree.expression))
-        return 3
-
-    tree = unwrapped(scalar.tree)
-    while isinstance(tree, exp.Cast) and width(tree.this) <= width(tree) < 3:
-        tree = unwrapped(tree.this)
-    return tree
 
 
 def _top_grouping(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar], Scalar]:
@@ -365,42 +414,23 @@ def _top_grouping(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar]
     return top, shown, having
 
 
-def _variable_name(column: Column, scans: Iterable[Scan]) -> str:
+def _variable_name(column: Column, rows: Iterable[Operator]) -> str:
     """Return a name for the variable of a column: the column's name in its table, if it has one."""
-    for scan in scans:
-        for output in scan.outputs:
+    for scan in rows:
+        for output in scan.outputs if isinstance(scan, Scan) else ():
             if output.column == column:
                 return output.name
     return column.symbol
 
 
 def _not_null_conditions(
-    scan: Scan, binds: Mapping[str, Scalar], joined: set[str], filters: list[Scalar]
+    scan: Operator, binds: Mapping[str, Scalar], joined: set[str], filters: list[Scalar]
 ) -> Iterator[Scalar]:
     """Yield conditions that exclude NULLs in join variables, because NULL joins nothing."""
     known = Selection(scan, conjunction(filters)).not_null if filters else scan.not_null
     for variable, scalar in binds.items():
-        column = scalar.as_column
-        if variable in joined and column is not None and column not in known:
-            yield filled("x IS NOT NULL", x=column)
-
-
-def _dependencies(atoms: Iterable[Atom]) -> Iterator[Fd]:
-    """Yield the functional dependencies that keys and conditions imply for each atom's variables."""
-    for atom in atoms:
-        rows = atom.rows(atom.scan)
-        bound = {s.as_column: v for v, s in atom.binds if s.as_column is not None}
-        schema = frozenset(variable for variable, _ in atom.binds)
-        determinants = {item.determinant for item in rows.dependencies.items} | rows.keys
-        for determinant in sorted(determinants, key=lambda columns: sorted(map(str, columns))):
-            if not determinant <= bound.keys():
-                continue
-            left = frozenset(bound[column] for column in determinant)
-            known = rows.dependencies.closure(determinant)
-            whole = any(key <= known for key in rows.keys)
-            right = schema if whole else frozenset(bound[c] for c in known if c in bound)
-            if right - left:
-                yield left, right - left
+        if variable in joined and not never_null(scalar, known):
+            yield filled("x IS NOT NULL", x=scalar)
 
 
 def plan_normal_form(
@@ -409,7 +439,9 @@ def plan_normal_form(
     """Build the plan of a query in natural-join normal form, or return why it has no such form."""
     if request.plan is None:
         return request.unmodelled
-    form = normal_form(request.plan, request.distinct, request.types, request.rings)
+    form = normal_form(
+        request.recognized or request.plan, request.distinct, request.types, request.rings
+    )
     if isinstance(form, Unsupported):
         return form
     try:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from itertools import chain, combinations
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.copies import copied
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.left_join import LeftJoin
@@ -31,7 +32,7 @@ from orchestrator.strategies.viewtree import classes, factors, levels, orders, s
 from orchestrator.strategies.viewtree.form import Atom, NormalForm
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
 from orchestrator.strategies.viewtree.normal import plan_normal_form
-from orchestrator.strategies.viewtree.relation import Relation, state_name
+from orchestrator.strategies.viewtree.relation import Relation, state_name, united
 from orchestrator.strategies.viewtree.sums import COUNT, Total
 from orchestrator.strategies.viewtree.tree import (
     View,
@@ -77,7 +78,7 @@ class _Program:
         counted = {v for v in self.tree.walk() if v.indicator and v.leaves <= updatable}
         self.stored = materialised(self.tree, updatable) | counted
         self.result_views: tuple[View, ...] = ()
-        if request.factorized or form.having != TRUE:
+        if request.factorized or form.having != TRUE or form.around is not None:
             # Groups that HAVING excludes are stored, because they may satisfy it later.
             self.result_views = (self.tree,)
             if request.factorized:
@@ -229,7 +230,7 @@ class _Program:
         wanted = {
             name
             for name in updatable
-            if self.views.atoms[name].scan.table.oid in self.views.request.factorizable
+            if self.views.atoms[name].tables & self.views.request.factorizable
         }
         paths = [path for path in factors.paths_of(self.tree) if path[-1].atoms[0] in wanted]
         result = {path[-1] for path in paths if factors.gains(path)}
@@ -263,12 +264,13 @@ class _Program:
         atom = self.views.atoms[view.atoms[0]]
         if not view.indicator:
             return atom
-        new = {column: self.views.composer.fresh(column) for column in atom.scan.columns}
-        scan = replace(
-            atom.scan,
-            alias=self.views.composer.symbols.fresh(atom.scan.alias),
-            outputs=tuple(replace(o, column=new[o.column]) for o in atom.scan.outputs),
-        )
+        composer = self.views.composer
+        scan, new = copied(atom.scan, composer.symbols)
+        composer.types |= {
+            other.symbol: composer.types[column.symbol]
+            for column, other in new.items()
+            if column.symbol in composer.types
+        }
         renamed = {column: Scalar.column(other) for column, other in new.items()}
         binds = tuple((v, s.substitute(renamed)) for v, s in atom.binds if v in view.keys)
         return replace(atom, scan=scan, condition=atom.condition.substitute(renamed), binds=binds)
@@ -348,7 +350,7 @@ class _Program:
                     )
         if len(terms) < 2:
             return terms[0] if terms else None
-        return self.views.united(view, tuple(terms))
+        return united(self.views.defined[view], tuple(terms))
 
     def _combine(self, view: View, relations: Sequence[Relation]) -> Relation:
         """Add up a delta and what is subtracted from it: a count may be 0 only before the subtraction."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.scan import Scan
+from orchestrator.algebra.operators.set_operation import Branch
+from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.ring import MIXED, MIXED_TYPE
 from orchestrator.algebra.scalar import Scalar
-from orchestrator.deltascript.leaves import StateScan
+from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import StateTable
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree import covariance, rings, sums
@@ -118,3 +121,25 @@ def ring_aggregate(
     return sums.ring_aggregate(
         product, argument.name if argument else None, result.name if result else None, always
     )
+
+
+def united(definition: Relation, terms: tuple[Relation, ...]) -> Relation:
+    """Return several deltas of a view as one, in which a key may occur more than once."""
+    columns = columns_of(definition)
+    branches = tuple(Branch(term.rows, columns) for term in terms)
+    return replace(definition, rows=UnionAll(branches, columns), terms=terms)
+
+
+def captured_scan(operator: Operator) -> Operator:
+    """Return a scan as the scan of a captured table, and any other operator itself."""
+    return captured(operator) if isinstance(operator, Scan) else operator
+
+
+def scans_of(rows: Operator) -> Iterator[StateScan]:
+    """Yield the states that the rows scan: a state, or the branches of a union with the same columns."""
+    if isinstance(rows, StateScan):
+        yield rows
+    elif isinstance(rows, UnionAll):
+        for branch in rows.branches:
+            if branch.columns == rows.outputs:
+                yield from scans_of(branch.input)

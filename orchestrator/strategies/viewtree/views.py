@@ -8,7 +8,7 @@ view's own state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -27,8 +27,9 @@ from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.predicates import never_null
 from orchestrator.algebra.ring import MIXED, MIXED_TYPE
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction, filled
+from orchestrator.algebra.traversal import rewrite
 from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.deltascript.leaves import StateScan, captured
+from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import (
     CONTENT,
     MaintenancePlan,
@@ -43,8 +44,10 @@ from orchestrator.engine.composer import Composer
 from orchestrator.engine.costs.script import costs
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.layout import table_probes
-from orchestrator.engine.leaves import bag_of, reads
+from orchestrator.engine.leaves import reads
+from orchestrator.engine.linear import linear_change
 from orchestrator.engine.states import Upkeep, store
+from orchestrator.strategies.around import show_around
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree import sums
 from orchestrator.strategies.viewtree.covariance import COVARIANCE_TYPE, TRIPLE
@@ -52,9 +55,11 @@ from orchestrator.strategies.viewtree.form import Atom, NormalForm
 from orchestrator.strategies.viewtree.relation import (
     Content,
     Relation,
+    captured_scan,
     columns_of,
     indexed,
     ring_aggregate,
+    scans_of,
     state_name,
     summed_atoms,
 )
@@ -83,17 +88,22 @@ class Views:
         self.request = request
         self.statistics = request.statistics if statistics is None else statistics
         self.counting = counting
-        self.atoms = {atom.name: replace(atom, scan=captured(atom.scan)) for atom in form.atoms}
+        self.atoms = {
+            atom.name: replace(atom, scan=rewrite(atom.scan, captured_scan)) for atom in form.atoms
+        }
         self.form = form
         self.composer = Composer(
-            request.sources, used_symbols(request.plan.root), request.types, request.static
+            request.sources,
+            used_symbols((request.recognized or request.plan).root),
+            request.types,
+            request.static,
         )
         for column, _ in form.groups:
             if column.symbol not in self.composer.types and column.type == "text":
                 # The normal form added this column to distinguish values by their text.
                 self.composer.symbols.fresh(column.symbol)
                 self.composer.types[column.symbol] = ColumnType("text", comparable=True)
-        self.static = {a.name for a in form.atoms if a.scan.table.oid in request.static}
+        self.static = {a.name for a in form.atoms if a.tables <= request.static}
         self.defined: dict[View, Relation] = {}
         self.states: dict[View, StateScan] = {}
         self.probes: dict[str, list[frozenset[str]]] = {}
@@ -140,8 +150,8 @@ class Views:
     # Rows of atoms
 
     def change_of(self, atom: Atom) -> Bag:
-        """Return the change of an atom's table as a bag."""
-        bag = bag_of(atom.scan, self.composer)
+        """Return the change of an atom's rows as a bag."""
+        bag = linear_change(atom.scan, self.composer)
         assert bag is not None
         return bag
 
@@ -161,20 +171,24 @@ class Views:
     def keyed(self, view: View, atom: Atom, rows: Operator) -> tuple[Operator, dict[str, Column]]:
         """Return an atom's rows with the columns of the view's keys, and these columns by variable."""
         known = self.defined.get(view)
-        keys = dict(known.keys) if known else {}
-        computed: list[Item] = []
-        group_columns = {variable: column for column, variable in reversed(self.form.groups)}
+        keys, computed = dict(known.keys) if known else {}, list[Item]()
         for variable, scalar in atom.binds:
             if variable not in view.keys:
                 continue
             column = scalar.as_column
             if column is None:
-                column = keys.get(variable, group_columns[variable])
+                column = keys.get(variable) or self._computed(atom, variable, view)
                 computed.append(Item(column, scalar))
             keys[variable] = column
         if computed:
             rows = Projection(rows, (*map(Item.kept, rows.columns), *computed))
         return rows, keys
+
+    def _computed(self, atom: Atom, variable: str, view: View) -> Column:
+        """Return the column of a computed variable of an atom."""
+        groups = (column for column, name in self.form.groups if name == variable)
+        column = self.form.computed.get((atom.name, variable)) or next(groups)
+        return self.composer.fresh(column) if view.indicator else column
 
     # Joins
 
@@ -248,7 +262,7 @@ class Views:
             shared = sorted(following.keys.keys() & bound.keys())
             equal = (filled("x = y", x=bound[name], y=following.keys[name]) for name in shared)
             rows = Join(rows, following.rows, conjunction(equal))
-            for scan in _scans(following.rows):
+            for scan in scans_of(following.rows):
                 self.note_probe(scan, (following.keys[name] for name in shared))
             bound = {**following.keys, **bound}
         return rows, bound
@@ -335,6 +349,11 @@ class Views:
 
         The keys follow the visible columns, in the given order.
         """
+        if self.form.around is not None:
+            values, core = self.values(root), self.form.around.core.columns
+            groups = Projection(root.rows, tuple(Item(c, values[c]) for c in core))
+            show_around(self.form.around, groups, self.request, self.composer)
+            return
         values = self.values(root)
         having = self.form.having.substitute(values)
         root = root.at(Selection(root.rows, having)) if having != TRUE else root
@@ -393,13 +412,6 @@ class Views:
 
     # Deltas
 
-    def united(self, view: View, terms: tuple[Relation, ...]) -> Relation:
-        """Return several deltas of a view as one, in which a key may occur more than once."""
-        definition = self.defined[view]
-        columns = columns_of(definition)
-        branches = tuple(Branch(term.rows, columns) for term in terms)
-        return replace(definition, rows=UnionAll(branches, columns), terms=terms)
-
     def assigned(
         self, view: View, relation: Relation, needs: Iterable[str] | None = None
     ) -> Relation:
@@ -436,13 +448,3 @@ class Views:
             return
         rows = content.shown(delta.rows) if content else delta.rows
         upkeep.merge(rows, values, delta.payload[COUNT])
-
-
-def _scans(rows: Operator) -> Iterator[StateScan]:
-    """Yield the states that the rows scan: a state, or the branches of a union with the same columns."""
-    if isinstance(rows, StateScan):
-        yield rows
-    elif isinstance(rows, UnionAll):
-        for branch in rows.branches:
-            if branch.columns == rows.outputs:
-                yield from _scans(branch.input)

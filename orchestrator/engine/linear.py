@@ -1,0 +1,40 @@
+"""The changes of unions of selections and projections, which are the same operators over the changes of tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.sort import Sort
+from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.scalar import Scalar
+from orchestrator.engine.composer import Composer, Part
+from orchestrator.engine.diffs import Bag
+from orchestrator.engine.leaves import bag_of
+
+
+def linear_change(rows: Operator, composer: Composer) -> Bag | None:
+    """Return the change of a table, or of a union of selections and projections of tables, as a bag.
+
+    The result is None if no table changes.
+    """
+    if isinstance(rows, Sort):
+        return linear_change(rows.input, composer)
+    if isinstance(rows, Selection | Projection):
+        bag = linear_change(rows.input, composer)
+        if bag is None:
+            return None
+        if isinstance(rows, Selection):
+            return replace(bag, plan=Selection(bag.plan, rows.condition))
+        return replace(bag, plan=Projection(bag.plan, (*rows.items, Item.kept(bag.sign))))
+    if not isinstance(rows, UnionAll):
+        return bag_of(rows, composer)
+    parts: list[Part] = []
+    for branch in rows.branches:
+        bag = linear_change(branch.input, composer)
+        if bag is not None:
+            items = [Item(new, Scalar.column(old)) for old, new in branch.renamed(rows.outputs)]
+            parts.append((bag.sign, Projection(bag.plan, (*items, Item.kept(bag.sign)))))
+    return composer.union(rows.outputs, parts) if parts else None
