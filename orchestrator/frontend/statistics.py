@@ -39,6 +39,7 @@ def statistics(connection: Connection[Any], tables: Collection[int]) -> list[Tab
     """
     with connection.cursor(row_factory=class_row(TableStatistics)) as cursor:
         return cursor.execute(
+            # OFFSET keeps the planner from joining all statistics of the database.
             """
             WITH RECURSIVE tree(root, member) AS (
                 SELECT o, o FROM unnest(%s::oid[]) AS o
@@ -59,12 +60,14 @@ def statistics(connection: Connection[Any], tables: Collection[int]) -> list[Tab
                                a.attnum, CASE WHEN p.n_distinct < 0 THEN -p.n_distinct * s.rows ELSE p.n_distinct END
                                ORDER BY p.inherited), '{}')
                     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                    JOIN pg_stats p ON p.schemaname = n.nspname AND p.tablename = c.relname
+                    CROSS JOIN LATERAL (SELECT p.* FROM pg_stats p
+                                        WHERE p.schemaname = n.nspname AND p.tablename = c.relname OFFSET 0) AS p
                     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = p.attname
                     WHERE c.oid = s.root AND p.n_distinct <> 0) AS distinct_values,
                    (SELECT coalesce(jsonb_object_agg(a.attnum, v.shares ORDER BY p.inherited), '{}')
                     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                    JOIN pg_stats p ON p.schemaname = n.nspname AND p.tablename = c.relname
+                    CROSS JOIN LATERAL (SELECT p.* FROM pg_stats p
+                                        WHERE p.schemaname = n.nspname AND p.tablename = c.relname OFFSET 0) AS p
                     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = p.attname
                     CROSS JOIN LATERAL (
                         SELECT jsonb_object_agg(hashtext(value), share) AS shares

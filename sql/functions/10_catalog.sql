@@ -13,6 +13,14 @@ END;
 COMMENT ON FUNCTION idivm.signature(regclass) IS
     'digest of the query of a view or of the columns of a table; a rename does not change it';
 
+-- Return where PostgreSQL keeps the query of a view: whoever replaces it writes another row. Unlike a digest, this
+-- does not read the query.
+CREATE OR REPLACE FUNCTION idivm.place_of(relation regclass) RETURNS text
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT concat_ws(' ', r.xmin, r.ctid) FROM pg_rewrite r WHERE r.ev_class = relation AND r.rulename = '_RETURN';
+END;
+
 -- Return the advisory lock class that refreshes and creations of views use.
 CREATE OR REPLACE FUNCTION idivm.lock_class() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -172,9 +180,19 @@ CREATE OR REPLACE FUNCTION idivm.refresh_order(view_ids integer[]) RETURNS SETOF
     LANGUAGE sql STABLE
 BEGIN ATOMIC
     WITH RECURSIVE needed(id, depth) AS (
-        SELECT v.id, 0 FROM idivm.views v WHERE v.id = ANY (view_ids)
+        SELECT v.id, 0 FROM unnest(view_ids) AS id JOIN idivm.views v USING (id)
       UNION
-        SELECT below.id, n.depth + 1 FROM needed n CROSS JOIN LATERAL idivm.views_below(n.id) AS below (id)
+        (WITH last AS (SELECT * FROM needed)
+        SELECT below.id, n.depth + 1
+        FROM last n
+        JOIN idivm.view_sources vs ON vs.view = n.id
+        JOIN idivm.sources s ON s.id = vs.source
+        JOIN idivm.views below ON below.state = s.relation
+      UNION ALL
+        SELECT below.id, n.depth + 1
+        FROM last n
+        JOIN idivm.views v ON v.id = n.id AND v.time_dependent
+        CROSS JOIN LATERAL idivm.views_below(v.id) AS below (id))
     )
     SELECT id FROM needed GROUP BY id ORDER BY max(depth) DESC, id;
 END;

@@ -69,7 +69,7 @@ END
 $$;
 
 CREATE OR REPLACE VIEW idivm.broken_promises AS
-SELECT vs.view, m.member
+SELECT vs.view, m.member, vs.source
 FROM idivm.view_sources vs
 JOIN idivm.sources s ON s.id = vs.source
 JOIN idivm.source_members m ON m.source = vs.source
@@ -198,7 +198,7 @@ BEGIN
         SELECT FROM idivm.views v
         WHERE v.id = view_id
           -- CASE keeps the planner from calling is_shown first, which is slow and locks the relation.
-          AND CASE WHEN v.shown IS DISTINCT FROM idivm.signature(v.relation) THEN NOT idivm.is_shown(view_id) END
+          AND CASE WHEN v.shown IS DISTINCT FROM idivm.place_of(v.relation) THEN NOT idivm.is_shown(view_id) END
     );
 END
 $$;

@@ -143,6 +143,26 @@ $$;
 COMMENT ON FUNCTION idivm.refresh_in_order(integer[], integer[], boolean, boolean) IS
     'refreshes views in the given order, each with its own fate or all together';
 
+-- Refreshes the views that have something to do, and returns them among all views of the refresh.
+CREATE OR REPLACE FUNCTION idivm.refresh_among(ordered integer[], due integer[], synchronous integer[], behind boolean, apart boolean)
+    RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    IF cardinality(due) = cardinality(ordered) THEN
+        RETURN QUERY SELECT * FROM idivm.refresh_in_order(due, synchronous, behind, apart);
+        RETURN;
+    END IF;
+    RETURN QUERY
+        WITH done AS MATERIALIZED (SELECT * FROM idivm.refresh_in_order(due, synchronous, behind, apart))
+        SELECT o.id, CASE WHEN d.view_id IS NULL THEN 0 ELSE d.changed END, coalesce(d.seconds, 0), d.error
+        FROM unnest(ordered) WITH ORDINALITY AS o (id, place) LEFT JOIN done d ON d.view_id = o.id
+        ORDER BY o.place;
+END
+$$;
+COMMENT ON FUNCTION idivm.refresh_among(integer[], integer[], integer[], boolean, boolean) IS
+    'refreshes the views that have something to do, and returns them among all views of the refresh';
+
 -- A view that fails, and a view that reads it, has an error instead of a number of changed rows.
 CREATE OR REPLACE FUNCTION idivm.refresh_views(view_ids integer[])
     RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
@@ -154,6 +174,7 @@ DECLARE
     alone record;
     ordered integer[];
     synchronous integer[];
+    due integer[];
     behind boolean;
 BEGIN
     IF NOT snapshot_is_fixed AND cardinality(view_ids) = 1 THEN
@@ -175,17 +196,23 @@ BEGIN
     END IF;
     IF snapshot_is_fixed THEN
         PERFORM idivm.refuse_recycled_log(ordered);
+        -- Whatever has nothing to do in this snapshot is up to date in it.
+        due := idivm.due(ordered);
+        behind := synchronous && due AND idivm.synchronous_are_behind(ordered);
+    ELSE
+        due := ordered;
+        behind := synchronous && ordered AND idivm.synchronous_are_behind(ordered);
     END IF;
-    behind := synchronous && ordered AND idivm.synchronous_are_behind(ordered);
     IF behind THEN
         -- What is mended below is to reach the synchronous views above.
         ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids || synchronous) AS id);
+        due := CASE WHEN snapshot_is_fixed THEN idivm.due(ordered) ELSE ordered END;
     END IF;
-    IF cardinality(ordered) > 32 THEN
+    IF cardinality(due) > 32 THEN
         -- After 64 subtransactions, snapshots of all sessions cost more. So many views share one, and
         -- begin again with one for each only if a view fails that did not fail before.
         BEGIN
-            RETURN QUERY SELECT * FROM idivm.refresh_in_order(ordered, synchronous, behind, false);
+            RETURN QUERY SELECT * FROM idivm.refresh_among(ordered, due, synchronous, behind, false);
             RETURN;
         EXCEPTION WHEN OTHERS THEN
             IF idivm.ends_refresh(sqlstate) THEN
@@ -193,7 +220,7 @@ BEGIN
             END IF;
         END;
     END IF;
-    RETURN QUERY SELECT * FROM idivm.refresh_in_order(ordered, synchronous, behind, true);
+    RETURN QUERY SELECT * FROM idivm.refresh_among(ordered, due, synchronous, behind, true);
 END
 $$;
 COMMENT ON FUNCTION idivm.refresh_views(integer[]) IS
@@ -267,7 +294,11 @@ BEGIN
                      WHERE NOT idivm.plan_at_refresh(n::pg_catalog.regclass));
     END IF;
     LOOP
+        -- Mostly nothing has changed since the last refresh. The views that have something to do are found again in
+        -- the snapshot of the refresh.
+        failed_now := '{}';
         LOOP
+            EXIT WHEN pg_catalog.cardinality(idivm.due(ids)) OPERATOR(pg_catalog.=) 0;
             -- Waiting happens before the snapshot is taken, so that it is not stale when the wait ends.
             PERFORM idivm.lock_views(ids);
             turned := idivm.turn_logs(ids);
@@ -441,6 +472,9 @@ BEGIN
             PERFORM idivm.note_witness(view_id);
         END IF;
         PERFORM idivm.note_expressions(view_id);
+        -- A restored dump and VACUUM FULL keep the query of the relation in another place.
+        UPDATE idivm.views one SET shown = idivm.place_of(one.relation)
+        WHERE one.id = view_id AND one.shown IS DISTINCT FROM idivm.place_of(one.relation) AND idivm.is_shown(view_id);
         IF v.recompute AND (idivm.code_drift(view_id) IN ('names', 'bodies')
                        OR EXISTS (SELECT FROM idivm.view_code c WHERE c.view = view_id AND c.place <> code.place)) THEN
             PERFORM idivm.note_code(code);

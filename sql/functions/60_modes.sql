@@ -339,16 +339,9 @@ CREATE OR REPLACE FUNCTION idivm.synchronous_are_behind(view_ids integer[]) RETU
 AS $$
 DECLARE
     state record := idivm.writer();
-    view_id integer;
 BEGIN
-    IF state.open = 0 THEN
-        FOR view_id IN SELECT id FROM idivm.synchronous_views() AS id WHERE id = ANY (view_ids) LOOP
-            IF idivm.pending_kind(view_id) IS NOT NULL THEN
-                RETURN true;
-            END IF;
-        END LOOP;
-    END IF;
-    RETURN false;
+    RETURN state.open = 0 AND cardinality(idivm.due_views(ARRAY(
+        SELECT id FROM idivm.synchronous_views() AS id INTERSECT SELECT unnest(view_ids)))) > 0;
 END
 $$;
 
