@@ -17,7 +17,7 @@ from psycopg.pq import TransactionStatus
 from orchestrator import catalog
 from orchestrator.api.connecting import open_database, prepare_catalog
 from orchestrator.catalog import DroppedView, ViewInfo
-from orchestrator.catalog.search_path import pinned
+from orchestrator.catalog.search_path import PIN, pinned
 from orchestrator.errors import DatabaseError, IdivmError, UsageError, near_miss
 from orchestrator.frontend.statements import QualifiedName
 from orchestrator.runtime import progress, unplanned
@@ -25,7 +25,7 @@ from orchestrator.runtime.errors import cascades, explained, unqualified
 from orchestrator.runtime.installation import install, replanning
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
 from orchestrator.runtime.progress import LOGGER, Progress
-from orchestrator.runtime.sessions import OwnSession, borrow, borrowed
+from orchestrator.runtime.sessions import OwnSession, borrow, borrowed, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +44,7 @@ class Session:
         self.connection: Connection[Any] = (
             connection if isinstance(connection, OwnSession) else borrow(connection)
         )
+        self._workers: list[Connection[Any]] = []
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
         self.on_notice: Callable[[str], None] | None = None
@@ -74,7 +75,9 @@ class Session:
 
     def cancel(self) -> None:
         """Cancel the operation of another thread on this orchestrator, which then raises `CancelledError`."""
-        self.connection.cancel_safe()
+        for connection in (self.connection, *self._workers):
+            if not connection.closed:
+                connection.cancel_safe()
 
     def prepare(self) -> None:
         """Install or upgrade idivm's catalog. Inside a transaction, this uses a separate connection."""
@@ -96,6 +99,14 @@ class Session:
     def _dsn(self) -> str:
         info = self.connection.info
         return make_conninfo(info.dsn, password=info.password or None)
+
+    def _open_like(self) -> Connection[Any]:
+        """Open another session of the same database, whose notices arrive like those of this one."""
+        connection = open_session(self._dsn())
+        connection.add_notice_handler(self._notice)
+        connection.execute(PIN)
+        self._workers = [worker for worker in self._workers if not worker.closed] + [connection]
+        return connection
 
     def _in_transaction(self) -> bool:
         return self.connection.info.transaction_status != TransactionStatus.IDLE

@@ -123,7 +123,8 @@ _VIEWS = SQL("""
                coalesce(pg_total_relation_size(to_regclass('idivm_log.s' || s.id || '_a')), 0)
                + coalesce(pg_total_relation_size(to_regclass('idivm_log.s' || s.id || '_b')), 0) AS bytes
         FROM idivm.sources s LEFT JOIN idivm.views below ON below.state = s.relation
-        WHERE s.id IN (SELECT vs.source FROM chosen CROSS JOIN unnest(ids) AS id JOIN idivm.view_sources vs ON vs.view = id)
+        WHERE s.id IN (SELECT vs.source FROM chosen CROSS JOIN unnest(ids) AS id
+                       JOIN idivm.view_sources vs ON vs.view = id)
     )
     SELECT v.id, coalesce(shown.oid::regclass::text, v.name) AS name,
            coalesce(shown.oid::regclass::text, v.name) AS relation,
@@ -132,8 +133,10 @@ _VIEWS = SQL("""
            v.query, v.options, v.settings, v.plan::text AS plan_text, shown.oid, v.definition::text,
            v.state::text, used.sources,
            v.created_at,
-           CASE WHEN v.status = 'ready' AND v.id IN (SELECT unnest(near.due) FROM near) THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
-           CASE WHEN v.id IN (SELECT unnest(near.upper) FROM near) THEN idivm.stale_below(v.id) ELSE '{{}}' END AS stale_below,
+           CASE WHEN v.status = 'ready' AND v.id IN (SELECT unnest(near.due) FROM near)
+                THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
+           CASE WHEN v.id IN (SELECT unnest(near.upper) FROM near)
+                THEN idivm.stale_below(v.id) ELSE '{{}}' END AS stale_below,
            w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
            coalesce(w.seconds, 0) AS seconds, coalesce(w.total_seconds, 0) AS total_seconds,
            coalesce(w.recomputed, false) AS recomputed,
@@ -148,11 +151,13 @@ _VIEWS = SQL("""
     LEFT JOIN idivm.view_errors failure ON failure.view = v.id
     CROSS JOIN near
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN v.id IN (SELECT unnest(near.troubled) FROM near) THEN idivm.trouble(v.id) END AS trouble OFFSET 0
+        SELECT CASE WHEN v.id IN (SELECT unnest(near.troubled) FROM near) THEN idivm.trouble(v.id) END AS trouble
+        OFFSET 0
     ) AS present
     CROSS JOIN LATERAL (
         SELECT CASE WHEN v.options ? 'log_limit' THEN idivm.log_limit(v.options) ELSE near.log_limit END AS log_limit,
-               CASE WHEN v.options ? 'on_log_limit' THEN idivm.log_action(v.options) ELSE near.on_log_limit END AS on_log_limit
+               CASE WHEN v.options ? 'on_log_limit' THEN idivm.log_action(v.options)
+                    ELSE near.on_log_limit END AS on_log_limit
     ) AS own
     LEFT JOIN idivm.watermarks w ON w.view = v.id
     LEFT JOIN pg_class c ON c.oid = v.state
@@ -161,7 +166,8 @@ _VIEWS = SQL("""
         SELECT CASE WHEN count(*) < 2 THEN array_remove(ARRAY[min(l.name)], NULL)
                     ELSE array_agg(l.name ORDER BY (
                              SELECT min(p.place)
-                             FROM jsonb_array_elements(v.plan -> 'program' -> 'sources') WITH ORDINALITY AS p (source, place)
+                             FROM jsonb_array_elements(v.plan -> 'program' -> 'sources')
+                                  WITH ORDINALITY AS p (source, place)
                              WHERE (p.source ->> 'oid')::oid = l.relation), l.source) END AS sources,
                coalesce(sum(l.bytes), 0)::bigint AS log_bytes
         FROM idivm.view_sources vs JOIN logs l USING (source)
@@ -436,15 +442,3 @@ def note_reads(
         "SELECT idivm.note_reads(%s, %s::oid[], %s)",
         [view_id, list(types), Jsonb([dict(zip(names, read, strict=True)) for read in reads])],
     )
-
-
-def has_drifted(connection: Connection[Any], view_id: int) -> bool:
-    """Return whether something that a view reads differs from what it was planned for."""
-    row = connection.execute("SELECT idivm.has_drifted(%s)", [view_id]).fetchone()
-    return row is not None and bool(row[0])
-
-
-def has_other_code(connection: Connection[Any], view_id: int) -> bool:
-    """Return whether code that the query of a view calls has changed since its last refresh."""
-    row = connection.execute("SELECT idivm.code_drift(%s) IS NOT NULL", [view_id]).fetchone()
-    return row == (True,)
