@@ -173,7 +173,7 @@ _VIEWS = SQL("""
         FROM idivm.view_sources vs JOIN logs l USING (source)
         WHERE vs.view = v.id
     ) AS used
-    WHERE v.id IN (SELECT unnest(ids) FROM chosen)
+    WHERE {}
     ORDER BY v.id
 """)
 
@@ -181,7 +181,7 @@ _VIEWS = SQL("""
 def _views(connection: Connection[Any], condition: Composable, *values: object) -> list[ViewInfo]:
     # As text, times could be read only in some of the formats that a session may use.
     with connection.cursor(row_factory=class_row(ViewInfo), binary=True) as cursor:
-        views = cursor.execute(_VIEWS.format(condition), values).fetchall()
+        views = cursor.execute(_VIEWS.format(condition, condition), [*values, *values]).fetchall()
     names = [name for view in views for name in (view.name, *view.sources, *view.stale_below)]
     visible = iter(shown(connection, names))
     return [

@@ -48,10 +48,11 @@ def statistics(connection: Connection[Any], tables: Collection[int]) -> list[Tab
             ), sizes AS (
                 SELECT tree.root, sum(CASE WHEN c.relkind = 'p' THEN 0 WHEN c.reltuples >= 0 THEN c.reltuples
                                            ELSE pg_relation_size(c.oid) / 100 END) AS rows,
-                       sum(u.n_tup_upd) AS updated, sum(u.n_tup_del) AS deleted,
-                       sum(greatest(0, u.n_tup_ins - u.n_live_tup)) AS inserted
+                       sum(pg_stat_get_tuples_updated(c.oid)) AS updated,
+                       sum(pg_stat_get_tuples_deleted(c.oid)) AS deleted,
+                       sum(greatest(0, pg_stat_get_tuples_inserted(c.oid) - pg_stat_get_live_tuples(c.oid)))
+                           AS inserted
                 FROM tree JOIN pg_class c ON c.oid = tree.member
-                LEFT JOIN pg_stat_user_tables u ON u.relid = tree.member
                 GROUP BY tree.root
             )
             SELECT s.root AS table, s.rows::float8, coalesce(s.updated, 0)::float8 AS updated,

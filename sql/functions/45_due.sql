@@ -1,57 +1,79 @@
 -- Which of many views a refresh has anything to do for. The questions are those of idivm.has_drifted and
 -- idivm.has_pending, asked of all tables at once, so that views over the same tables share the answers.
 
--- Return those of the given views that have drifted, as idivm.has_drifted tells of one view.
+-- Has the statements of a function planned for the number of views that it got, if there are many: the planner expects
+-- ten, and would look up one after the other.
+CREATE OR REPLACE FUNCTION idivm.plan_for_many(view_ids integer[]) RETURNS text
+    LANGUAGE sql
+    RETURN CASE WHEN cardinality(view_ids) > 100 THEN pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true) END;
+
+-- Return those of the given views that have drifted, as idivm.has_drifted tells of one view. What most databases have
+-- none of is looked for first, so that no join with all views looks for it.
 CREATE OR REPLACE FUNCTION idivm.drifted_views(view_ids integer[]) RETURNS integer[]
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    read integer[] := ARRAY(SELECT DISTINCT vs.source FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id);
-    version text := pg_database_collation_actual_version((SELECT d.oid FROM pg_database d WHERE d.datname = current_database()));
     drifted integer[];
+    sources integer[];
     rewritten integer[];
-    replaced regclass[];
+    version text;
 BEGIN
+    PERFORM idivm.plan_for_many(view_ids);
+    -- The relation that users read. Views that rely on the same promises of a table are one case.
     drifted := ARRAY(
-        SELECT s.id FROM unnest(read) AS source JOIN idivm.sources s ON s.id = source
-        WHERE idivm.capture_is_broken(s.id)
-           OR s.keyed AND idivm.key_is_gone(s.id)
-           OR EXISTS (
-               SELECT FROM idivm.source_members m LEFT JOIN pg_class c ON c.oid = m.member
-               WHERE m.source = s.id AND (NOT idivm.carries_capture(m.source, m.member)
-                                          OR (m.member <> s.relation OR c.relhassubclass) AND idivm.members_differ(s.id))));
-    rewritten := ARRAY(
-        SELECT source FROM unnest(read) AS source
-        WHERE EXISTS (SELECT FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member
-                      WHERE m.source = source AND (c.relpersistence = 'u' OR c.relfilenode <> m.file)));
-    replaced := ARRAY(
-        SELECT i.relation FROM (
-            SELECT DISTINCT i.relation, i.signature FROM unnest(view_ids) AS id JOIN idivm.inlined_views i ON i.view = id
-        ) AS i
-        WHERE i.signature IS DISTINCT FROM idivm.signature(i.relation));
-    RETURN ARRAY(
-        SELECT vs.view FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id
-        WHERE vs.source = ANY (drifted) OR vs.source = ANY (rewritten) AND NOT idivm.is_witnessed(vs.view)
-      UNION
-        SELECT i.view FROM unnest(view_ids) AS id JOIN idivm.inlined_views i ON i.view = id
-        WHERE i.relation = ANY (replaced) AND i.signature IS DISTINCT FROM idivm.signature(i.relation)
-      UNION
-        -- Views that rely on the same promises of a table are one case.
+        SELECT v.id FROM unnest(view_ids) AS id JOIN idivm.views v USING (id)
+        LEFT JOIN pg_rewrite r ON r.ev_class = v.relation AND r.rulename = '_RETURN'
+        WHERE CASE WHEN v.shown IS DISTINCT FROM concat_ws(' ', r.xmin, r.ctid) THEN NOT idivm.is_shown(v.id) END
+      UNION ALL
         SELECT unnest(alike.views)
         FROM (SELECT min(vs.view) AS view, vs.source, array_agg(vs.view) AS views
               FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id
               WHERE vs.not_null <> '{}' OR vs.keys <> '[]'
               GROUP BY vs.source, vs.not_null, vs.keys OFFSET 0) AS alike
-        WHERE EXISTS (SELECT FROM idivm.broken_promises b WHERE b.view = alike.view AND b.source = alike.source)
-      UNION
-        SELECT c.view FROM unnest(view_ids) AS id JOIN idivm.changed_expressions c ON c.view = id
-      UNION
-        SELECT c.view FROM unnest(view_ids) AS id JOIN idivm.view_code c ON c.view = id
-        WHERE (c.bodies IS NOT NULL OR c.locale IS DISTINCT FROM version) AND idivm.code_drift(c.view) IS NOT NULL
-      UNION
-        SELECT v.id FROM unnest(view_ids) AS id JOIN idivm.views v USING (id)
-        LEFT JOIN pg_rewrite r ON r.ev_class = v.relation AND r.rulename = '_RETURN'
-        WHERE CASE WHEN v.shown IS DISTINCT FROM concat_ws(' ', r.xmin, r.ctid) THEN NOT idivm.is_shown(v.id) END);
+        WHERE EXISTS (SELECT FROM idivm.broken_promises b WHERE b.view = alike.view AND b.source = alike.source));
+    SELECT array_agg(s.id) FILTER (WHERE idivm.capture_is_broken(s.id) OR s.keyed AND NOT has.key OR NOT has.capture),
+           array_agg(s.id) FILTER (WHERE has.file IS NOT TRUE)
+    INTO sources, rewritten
+    FROM idivm.sources s
+    CROSS JOIN LATERAL (
+        SELECT EXISTS (
+                   SELECT FROM pg_index i
+                   WHERE i.indrelid = s.relation AND i.indisunique AND i.indisvalid
+                     AND i.indpred IS NULL AND i.indexprs IS NULL
+                     AND (SELECT count(*) FROM idivm.source_columns k WHERE k.source = s.id AND k.in_key) = i.indnkeyatts
+                     AND NOT EXISTS (
+                         SELECT FROM idivm.source_columns k
+                         WHERE k.source = s.id AND k.in_key AND k.attnum <> ALL (i.indkey[:i.indnkeyatts - 1]::smallint[]))) AS key,
+               (SELECT bool_and(idivm.carries_capture(m.source, m.member)
+                                AND NOT ((m.member <> s.relation OR c.relhassubclass) AND idivm.members_differ(s.id)))
+                FROM idivm.source_members m LEFT JOIN pg_class c ON c.oid = m.member WHERE m.source = s.id) AS capture,
+               (SELECT bool_and(c.relpersistence <> 'u' AND c.relfilenode = m.file)
+                FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member WHERE m.source = s.id) AS file
+        OFFSET 0
+    ) AS has
+    WHERE s.id IN (SELECT vs.source FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id);
+    IF sources IS NOT NULL OR rewritten IS NOT NULL THEN
+        drifted := drifted || ARRAY(
+            SELECT vs.view FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id
+            WHERE vs.source = ANY (sources) OR vs.source = ANY (rewritten) AND NOT idivm.is_witnessed(vs.view));
+    END IF;
+    IF EXISTS (SELECT FROM idivm.inlined_views) THEN
+        drifted := drifted || ARRAY(
+            SELECT i.view FROM unnest(view_ids) AS id JOIN idivm.inlined_views i ON i.view = id
+            WHERE i.signature IS DISTINCT FROM idivm.signature(i.relation));
+    END IF;
+    IF EXISTS (SELECT FROM idivm.view_expressions) THEN
+        drifted := drifted || ARRAY(
+            SELECT c.view FROM unnest(view_ids) AS id JOIN idivm.changed_expressions c ON c.view = id);
+    END IF;
+    IF EXISTS (SELECT FROM idivm.view_code) THEN
+        version := pg_database_collation_actual_version(
+            (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()));
+        drifted := drifted || ARRAY(
+            SELECT c.view FROM unnest(view_ids) AS id JOIN idivm.view_code c ON c.view = id
+            WHERE (c.bodies IS NOT NULL OR c.locale IS DISTINCT FROM version) AND idivm.code_drift(c.view) IS NOT NULL);
+    END IF;
+    RETURN drifted;
 END
 $$;
 COMMENT ON FUNCTION idivm.drifted_views(integer[]) IS 'those of the given views that have drifted';
@@ -67,6 +89,7 @@ DECLARE
     log record;
     late record;
 BEGIN
+    PERFORM idivm.plan_for_many(view_ids);
     FOR log IN
         SELECT one.source, one.floor, one.views
         FROM (SELECT vs.source, array_agg(w.view) AS views,
@@ -100,9 +123,12 @@ CREATE OR REPLACE FUNCTION idivm.due_views(view_ids integer[]) RETURNS integer[]
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
+    PERFORM idivm.plan_for_many(view_ids);
     RETURN idivm.drifted_views(view_ids) || idivm.pending_views(view_ids) || ARRAY(
         SELECT v.id FROM unnest(view_ids) AS id JOIN idivm.views v USING (id) LEFT JOIN idivm.watermarks w ON w.view = id
         WHERE v.status <> 'ready' OR v.time_dependent OR idivm.is_foreign(w)
+           -- Of a table that is gone, has_table_privilege knows nothing.
+           OR has_table_privilege(v.state, 'SELECT') IS NULL
       UNION ALL
         SELECT e.view FROM unnest(view_ids) AS id JOIN idivm.view_errors e ON e.view = id);
 END
@@ -115,9 +141,15 @@ CREATE OR REPLACE FUNCTION idivm.due(view_ids integer[]) RETURNS integer[]
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    ordered integer[] := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
-    due integer[] := idivm.due_views(ordered);
+    ordered integer[] := view_ids;
+    due integer[];
 BEGIN
+    IF cardinality(view_ids) < 100
+       OR EXISTS (SELECT FROM idivm.sources s JOIN idivm.views below ON below.state = s.relation)
+       OR EXISTS (SELECT FROM idivm.views v WHERE v.time_dependent) THEN
+        ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
+    END IF;
+    due := idivm.due_views(ordered);
     IF due = '{}' THEN
         RETURN due;
     END IF;
@@ -139,10 +171,13 @@ CREATE OR REPLACE FUNCTION idivm.troubled_views(view_ids integer[]) RETURNS inte
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
+    PERFORM idivm.plan_for_many(view_ids);
     RETURN idivm.drifted_views(view_ids) || ARRAY(
         SELECT vs.view FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id
         WHERE vs.source = ANY (ARRAY(
-            SELECT s.id FROM idivm.sources s
+            SELECT s.id
+            FROM (SELECT DISTINCT vs.source AS id FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id) AS one
+            JOIN idivm.sources s USING (id)
             JOIN pg_class t ON t.oid = s.relation
             JOIN pg_class shown ON shown.oid = to_regclass('idivm_def.s' || s.id)
             WHERE NOT has_table_privilege(shown.relowner, t.oid, 'SELECT') AND EXISTS (
