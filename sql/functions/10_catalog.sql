@@ -104,14 +104,16 @@ $$;
 -- view, or of the database (ALTER DATABASE ... SET idivm.log_limit), set the maximum size and what happens beyond
 -- it. Settings of a session have no effect, because a session would decide for all others.
 CREATE OR REPLACE FUNCTION idivm.database_setting(name text) RETURNS text
-    LANGUAGE sql STABLE
-BEGIN ATOMIC
-    SELECT substr(line, length(name) + 2)
-    FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS line
-    WHERE s.setrole = 0 AND starts_with(line, name || '=')
-      AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
-    ORDER BY s.setdatabase DESC LIMIT 1;
-END;
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT substr(line, length(name) + 2)
+            FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS line
+            WHERE s.setrole = 0 AND starts_with(line, name || '=')
+              AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+            ORDER BY s.setdatabase DESC LIMIT 1);
+END
+$$;
 
 CREATE OR REPLACE FUNCTION idivm.layout(member regclass) RETURNS text
     LANGUAGE sql STABLE

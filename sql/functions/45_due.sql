@@ -1,6 +1,11 @@
 -- Which of many views a refresh has anything to do for. The questions are those of idivm.has_drifted and
 -- idivm.has_pending, asked of all tables at once, so that views over the same tables share the answers.
 
+-- Up to so many views, each refresh finds out by itself whether it has anything to do; for more, idivm.due does.
+CREATE OR REPLACE FUNCTION idivm.few_views() RETURNS integer
+    LANGUAGE sql IMMUTABLE
+    RETURN 4;
+
 -- Has the statements of a function planned for the number of views that it got, if there are many: the planner expects
 -- ten, and would look up one after the other.
 CREATE OR REPLACE FUNCTION idivm.plan_for_many(view_ids integer[]) RETURNS text
@@ -198,3 +203,29 @@ AS $$
         SELECT v.id FROM unnest(view_ids) AS id JOIN idivm.views v USING (id) WHERE v.time_dependent)
 $$;
 COMMENT ON FUNCTION idivm.upper_views(integer[]) IS 'those of the given views that read maintained views';
+
+-- Return whether a refresh of these views has anything to do. A few views are asked one by one, until one has.
+CREATE OR REPLACE FUNCTION idivm.is_due(view_ids integer[]) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    view_id integer;
+BEGIN
+    IF cardinality(view_ids) > idivm.few_views() THEN
+        RETURN cardinality(idivm.due(view_ids)) > 0;
+    END IF;
+    FOR view_id IN SELECT id FROM idivm.refresh_order(view_ids) AS id LOOP
+        IF idivm.has_pending(view_id) THEN
+            RETURN true;
+        END IF;
+    END LOOP;
+    RETURN false;
+EXCEPTION WHEN OTHERS THEN
+    IF idivm.ends_refresh(sqlstate) THEN
+        RAISE;
+    END IF;
+    -- The refresh meets the error again, and says which view it is of.
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION idivm.is_due(integer[]) IS 'whether a refresh of these views has anything to do';

@@ -59,6 +59,7 @@ DECLARE
     suspects integer[] := CASE WHEN apart THEN ordered
                                ELSE ARRAY(SELECT e.view FROM idivm.view_errors e WHERE e.view = ANY (ordered)) END;
     failed integer[] := '{}';
+    drifted integer[];
     lower_view text;
     pending boolean;
     started timestamptz;
@@ -114,10 +115,21 @@ BEGIN
                           ORDER BY 1));
                 one_cut := true;
             END IF;
+            IF one_cut AND drifted IS NULL THEN
+                BEGIN
+                    drifted := idivm.drifted_among(ordered);
+                EXCEPTION WHEN OTHERS THEN
+                    IF idivm.ends_refresh(sqlstate) THEN
+                        RAISE;
+                    END IF;
+                    -- The refresh of one of the views meets the error again.
+                    drifted := ARRAY[NULL::integer];
+                END;
+            END IF;
             IF one_cut AND view_id = ANY (suspects) THEN
                 -- A subtransaction that writes nothing takes no transaction number.
                 BEGIN
-                    changed := coalesce(idivm.refresh_one(view_id, false), 0);
+                    changed := coalesce(idivm.refresh_one(view_id, false, view_id = ANY (drifted)), 0);
                 EXCEPTION WHEN OTHERS THEN
                     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, error = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
                     IF idivm.ends_refresh(state) THEN
@@ -128,7 +140,7 @@ BEGIN
                     error := CASE WHEN changed IS NULL THEN idivm.note_error(view_id, again.state, again.reason, again.hint) END;
                 END;
             ELSIF one_cut THEN
-                changed := coalesce(idivm.refresh_one(view_id, false), 0);
+                changed := coalesce(idivm.refresh_one(view_id, false, view_id = ANY (drifted)), 0);
             END IF;
         END IF;
         IF error IS NOT NULL THEN
@@ -197,7 +209,7 @@ BEGIN
     IF snapshot_is_fixed THEN
         PERFORM idivm.refuse_recycled_log(ordered);
         -- Whatever has nothing to do in this snapshot is up to date in it.
-        due := idivm.due(ordered);
+        due := CASE WHEN cardinality(ordered) > idivm.few_views() THEN idivm.due(ordered) ELSE ordered END;
         behind := synchronous && due AND idivm.synchronous_are_behind(ordered);
     ELSE
         due := ordered;
@@ -298,9 +310,12 @@ BEGIN
         -- the snapshot of the refresh.
         failed_now := '{}';
         LOOP
-            EXIT WHEN pg_catalog.cardinality(idivm.due(ids)) OPERATOR(pg_catalog.=) 0;
-            -- Waiting happens before the snapshot is taken, so that it is not stale when the wait ends.
-            PERFORM idivm.lock_views(ids);
+            EXIT WHEN NOT idivm.is_due(ids);
+            IF attempt OPERATOR(pg_catalog.>) 0 THEN
+                -- Another session was refreshing these views. Waiting happens before the snapshot is taken, so that it
+                -- is not stale when the wait ends.
+                PERFORM idivm.lock_views(ids);
+            END IF;
             turned := idivm.turn_logs(ids);
             IF turned IS NOT NULL THEN
                 COMMIT;
@@ -366,9 +381,10 @@ COMMENT ON PROCEDURE idivm.refresh_all(text[]) IS
 -- Brings one view up to date and gives the rows changed, or NULL if there was nothing to do. The
 -- caller has its lock, and sees its sources standing still. With `by_writer` the view is synchronous.
 -- Looks for drift once: the tables are locked or the snapshot is fixed, so nothing can drift before the program
--- has run. The callers have pinned the search_path. Writers leave a view alone for a minute once it has failed,
+-- has run. Who refreshes several views has asked for all of them at once, and tells by `drifts`. The callers have pinned
+-- the search_path. Writers leave a view alone for a minute once it has failed,
 -- and then try it again.
-CREATE OR REPLACE FUNCTION idivm.refresh_one(view_id integer, by_writer boolean) RETURNS bigint
+CREATE OR REPLACE FUNCTION idivm.refresh_one(view_id integer, by_writer boolean, drifts boolean DEFAULT NULL) RETURNS bigint
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -424,7 +440,7 @@ BEGIN
             RAISE EXCEPTION '%', refusal USING ERRCODE = 'insufficient_privilege';
         END IF;
     END IF;
-    IF idivm.has_drifted(view_id) THEN
+    IF coalesce(drifts, idivm.has_drifted(view_id)) THEN
         obstacle := idivm.obstacle(view_id);
         IF obstacle.reason IS NOT NULL THEN
             PERFORM idivm.give_up(view_id, by_writer, obstacle.reason, obstacle.remedy);

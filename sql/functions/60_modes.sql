@@ -103,6 +103,7 @@ DECLARE
     last integer := 0;
     locked boolean;
     applied bigint;
+    drifted integer[];
     patience text := current_setting('lock_timeout');
     briefly text;
 BEGIN
@@ -130,8 +131,9 @@ BEGIN
     BEGIN
         -- A long wait for a table may be a deadlock: idivm.lock_readable waits for tables.
         briefly := set_config('lock_timeout', '10ms', true);
+        drifted := idivm.drifted_among(view_ids);
         FOREACH view_id IN ARRAY view_ids LOOP
-            applied := idivm.refresh_one(view_id, true);
+            applied := idivm.refresh_one(view_id, true, view_id = ANY (drifted));
         END LOOP;
         briefly := set_config('lock_timeout', patience, true);
         RETURN;
