@@ -24,9 +24,7 @@ from orchestrator.frontend.facts import (
 from orchestrator.frontend.used_objects import FIRST_USER_OID, used_functions, used_relations
 
 
-def _maintained_views(
-    connection: Connection[Any], oids: list[int]
-) -> dict[int, tuple[int, bool]]:
+def _maintained_views(connection: Connection[Any], oids: list[int]) -> dict[int, tuple[int, bool]]:
     """Return, for those relations that are maintained views, the view's number and whether no table
     stores its rows.
     """
