@@ -208,7 +208,9 @@ BEGIN
             pending := idivm.past_prepared(pending);
             PERFORM idivm.lock_eager_of(pending);
         END IF;
-        PERFORM idivm.refresh_synchronous(pending);
+        IF pending <> '{}' THEN
+            PERFORM idivm.refresh_synchronous(pending);
+        END IF;
     END IF;
     -- Where nobody refreshes, writers collect: now and then, and at the commit, as the emptied
     -- segment is locked until its end. One that may stay prepared for hours does not.
