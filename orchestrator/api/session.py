@@ -45,6 +45,7 @@ class Session:
             connection if isinstance(connection, OwnSession) else borrow(connection)
         )
         self._workers: list[Connection[Any]] = []
+        self._idle: list[Connection[Any]] = []
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
         self.on_notice: Callable[[str], None] | None = None
@@ -71,6 +72,8 @@ class Session:
         """Close the connection if `connect` opened it, and stop Spark if a view has started it."""
         self._spark = None
         self._stack.close()
+        for worker in self._workers:
+            worker.close()
         self.connection.close()
 
     def cancel(self) -> None:
@@ -102,11 +105,22 @@ class Session:
 
     def _open_like(self) -> Connection[Any]:
         """Open another session of the same database, whose notices arrive like those of this one."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed:
+                return connection
         connection = open_session(self._dsn())
         connection.add_notice_handler(self._notice)
         connection.execute(PIN)
         self._workers = [worker for worker in self._workers if not worker.closed] + [connection]
         return connection
+
+    def _release(self, connection: Connection[Any]) -> None:
+        """Keep a session for later: it has planned the programs of its views. Close it after an error."""
+        if connection.info.transaction_status == TransactionStatus.IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     def _in_transaction(self) -> bool:
         return self.connection.info.transaction_status != TransactionStatus.IDLE

@@ -131,7 +131,7 @@ class Statements(Session):
     def _refresh(self, names: list[QualifiedName], jobs: int = 1) -> list[RefreshReport]:
         if jobs < 1:
             raise UsageError(f"A refresh needs at least 1 job, not {jobs}.")
-        sessions = refresh.Sessions(jobs, self._open_like)
+        sessions = refresh.Sessions(jobs, self._open_like, self._release)
         with self._ours("Refreshing"):
             if self._in_transaction():
                 if jobs > 1:

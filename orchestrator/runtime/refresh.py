@@ -47,10 +47,11 @@ class RefreshError(DatabaseError):
 
 
 class Sessions(NamedTuple):
-    """How many sessions a refresh may use beside its own, and a function that opens one."""
+    """How many sessions a refresh may use beside its own, and functions that open one and take it back."""
 
     jobs: int
     connect: Callable[[], Connection[Any]]
+    release: Callable[[Connection[Any]], None]
 
 
 class _Refreshed(NamedTuple):

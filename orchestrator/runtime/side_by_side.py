@@ -76,6 +76,7 @@ class Workers(Generic[Row]):
 
     jobs: int
     connect: Connect
+    release: Callable[[Connection[Any]], None]
     refresh: Callable[[Connection[Any], list[int]], list[Row]]
 
     def run(self, connection: Connection[Any], view_ids: Sequence[int]) -> list[Row] | None:
@@ -112,18 +113,13 @@ class Workers(Generic[Row]):
         for _ in range(count):
             try:
                 session = self.connect()
+                stack.callback(self.release, session)
+                for name, value in values:
+                    session.execute(SQL("SET {} = {}").format(Identifier(name), Literal(value)))
             except psycopg.OperationalError:
                 break
-            stack.callback(_close, session)
-            for name, value in values:
-                session.execute(SQL("SET {} = {}").format(Identifier(name), Literal(value)))
             sessions.append(session)
         return sessions
-
-
-def _close(session: Connection[Any]) -> None:
-    with suppress(psycopg.Error):
-        session.close()
 
 
 @dataclass

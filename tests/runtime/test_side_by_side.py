@@ -198,6 +198,20 @@ def test_one_group_needs_no_other_session(shop, monkeypatch):
     assert {r.view for r in shop.refresh(jobs=4) if r.changed} == {"in_b", "over_b"}
 
 
+def test_sessions_are_kept_for_the_next_refresh(shop):
+    for _ in range(2):
+        shop.execute("UPDATE a SET n = n + 1; UPDATE b SET n = n + 1")
+        shop.refresh(jobs=2)
+    assert len(shop._workers) == 2
+    shop._workers[0].close()
+    value(shop, "SELECT pg_terminate_backend(%s)", shop._workers[1].info.backend_pid)
+    shop.execute("UPDATE a SET n = n + 1; UPDATE b SET n = n + 1")
+    shop.refresh(jobs=2)
+    assert all(report.equal for report in shop.check())
+    shop.close()
+    assert all(worker.closed for worker in shop._workers)
+
+
 def test_without_room_for_sessions_one_does_the_work(shop, monkeypatch):
     def full():
         raise psycopg.OperationalError("sorry, too many clients already")
