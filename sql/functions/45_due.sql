@@ -90,6 +90,7 @@ CREATE OR REPLACE FUNCTION idivm.pending_views(view_ids integer[]) RETURNS integ
 AS $$
 DECLARE
     most constant integer := 1000;
+    most_bytes constant bigint := 16777216;
     pending integer[] := '{}';
     log record;
     late record;
@@ -105,6 +106,14 @@ BEGIN
                                 to_regclass('idivm_log.s' || one.source || '_b'))
           AND NOT idivm.capture_is_broken(one.source)
     LOOP
+        -- The last page of a long log shows most views that have something to do.
+        IF pg_relation_size(to_regclass('idivm_log.s' || log.source || '_a'))
+           + pg_relation_size(to_regclass('idivm_log.s' || log.source || '_b')) > most_bytes THEN
+            pending := pending || ARRAY(
+                SELECT w.view FROM unnest(log.views) AS id JOIN idivm.watermarks w ON w.view = id
+                WHERE idivm.has_any(log.source, w.mark));
+            CONTINUE;
+        END IF;
         EXECUTE format(
             'SELECT array_agg(c.xid) AS xids, array_agg(c.seq) AS seqs'
             ' FROM (SELECT xid, max(seq) AS seq FROM idivm_log.%I WHERE xid >= $1 GROUP BY xid LIMIT $2) AS c', 's' || log.source)
@@ -132,8 +141,6 @@ BEGIN
     RETURN idivm.drifted_views(view_ids) || idivm.pending_views(view_ids) || ARRAY(
         SELECT v.id FROM unnest(view_ids) AS id JOIN idivm.views v USING (id) LEFT JOIN idivm.watermarks w ON w.view = id
         WHERE v.status <> 'ready' OR v.time_dependent OR idivm.is_foreign(w)
-           -- Of a table that is gone, has_table_privilege knows nothing.
-           OR has_table_privilege(v.state, 'SELECT') IS NULL
       UNION ALL
         SELECT e.view FROM unnest(view_ids) AS id JOIN idivm.view_errors e ON e.view = id);
 END
@@ -149,12 +156,25 @@ DECLARE
     ordered integer[] := view_ids;
     due integer[];
 BEGIN
+    PERFORM idivm.plan_for_many(view_ids);
     IF cardinality(view_ids) < 100
        OR EXISTS (SELECT FROM idivm.sources s JOIN idivm.views below ON below.state = s.relation)
        OR EXISTS (SELECT FROM idivm.views v WHERE v.time_dependent) THEN
         ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
     END IF;
-    due := idivm.due_views(ordered);
+    BEGIN
+        due := idivm.due_views(ordered) || ARRAY(
+            -- Of a table that is gone, has_table_privilege knows nothing. Rights of others are checked each time.
+            SELECT v.id FROM unnest(ordered) AS id JOIN idivm.views v USING (id)
+            WHERE (has_table_privilege(v.state, 'SELECT') IS NULL OR v.types IS NOT NULL)
+              AND v.id NOT IN (SELECT idivm.synchronous_views()));
+    EXCEPTION WHEN OTHERS THEN
+        IF idivm.ends_refresh(sqlstate) THEN
+            RAISE;
+        END IF;
+        -- The refresh of one of the views meets the error again.
+        RETURN ordered;
+    END;
     IF due = '{}' THEN
         RETURN due;
     END IF;
@@ -215,7 +235,11 @@ BEGIN
         RETURN cardinality(idivm.due(view_ids)) > 0;
     END IF;
     FOR view_id IN SELECT id FROM idivm.refresh_order(view_ids) AS id LOOP
-        IF idivm.has_pending(view_id) THEN
+        IF idivm.has_pending(view_id) OR EXISTS (
+            SELECT FROM idivm.views v
+            WHERE v.id = view_id AND (has_table_privilege(v.state, 'SELECT') IS NULL OR v.types IS NOT NULL)
+              AND v.id NOT IN (SELECT idivm.synchronous_views())
+        ) THEN
             RETURN true;
         END IF;
     END LOOP;
