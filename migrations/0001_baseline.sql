@@ -40,7 +40,8 @@ COMMENT ON TABLE idivm.views IS 'one row for each maintained view';
 COMMENT ON COLUMN idivm.views.name IS 'the qualified name at the creation; relation follows renames';
 COMMENT ON COLUMN idivm.views.relation IS 'the view that users read; NULL until the first content is computed';
 COMMENT ON COLUMN idivm.views.time_dependent IS 'whether the content may change while no table does, as with now()';
-COMMENT ON COLUMN idivm.views.shown IS 'the signature of the relation that users read, as idivm created it';
+COMMENT ON COLUMN idivm.views.shown IS
+    'where PostgreSQL keeps the query of the relation that users read, as idivm created it';
 COMMENT ON COLUMN idivm.views.search_path IS 'the search_path by which the query finds what it names';
 COMMENT ON COLUMN idivm.views.settings IS 'session settings of the creator that the content may depend on';
 COMMENT ON COLUMN idivm.views.plan IS 'the maintenance plan, for explain';

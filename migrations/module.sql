@@ -70,6 +70,8 @@ BEGIN
     BEGIN
         CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
             LANGUAGE c STRICT AS 'idivm_upkeep', 'idivm_has_drifted';
+        CREATE OR REPLACE FUNCTION idivm.drifted_among(view_ids integer[]) RETURNS integer[]
+            LANGUAGE c STRICT AS 'idivm_upkeep', 'idivm_drifted_among';
         CREATE OR REPLACE FUNCTION idivm.run_program(view_id integer, since idivm.watermark, rebuild boolean,
                                                      OUT changed bigint, OUT kind "char", OUT marks jsonb)
             LANGUAGE c AS 'idivm_upkeep', 'idivm_run_program';

@@ -107,9 +107,9 @@ class AsyncOrchestrator:
         drop = partial(self.orchestrator.drop_view, name, cascade=cascade, if_exists=if_exists)
         await self._call(drop)
 
-    async def refresh(self, *names: str) -> list[RefreshReport]:
-        """Refresh the named views, or all views, in one snapshot."""
-        return await self._call(partial(self.orchestrator.refresh, *names))
+    async def refresh(self, *names: str, jobs: int = 1) -> list[RefreshReport]:
+        """Refresh the named views, or all views, in one snapshot, in `jobs` sessions at once."""
+        return await self._call(partial(self.orchestrator.refresh, *names, jobs=jobs))
 
     async def plan(self, *names: str) -> list[PlanReport]:
         """Plan the named views, or all, that SQL created."""

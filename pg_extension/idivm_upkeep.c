@@ -159,11 +159,112 @@ watch(int32 view, bool *calls_code)
 	return true;
 }
 
-/* What can be seen in the catalogs alone. */
-static Datum
-looks_drifted(int32 view)
+/* Whether this session knows that nothing has drifted for a view. */
+static bool
+is_known_to_fit(int32 view)
 {
-	return OidFunctionCall1(function_of_view("looks_drifted"), Int32GetDatum(view));
+	Known	   *one = look_up(view);
+
+	return one->fits_in == generation && (one->fits_code == 0 || one->fits_code == code_generation);
+}
+
+static ArrayType *
+array_of(int32 *views, int count)
+{
+	Datum	   *elements = palloc(sizeof(Datum) * Max(count, 1));
+
+	for (int i = 0; i < count; i++)
+		elements[i] = Int32GetDatum(views[i]);
+	return construct_array(elements, count, INT4OID, sizeof(int32), true, TYPALIGN_INT);
+}
+
+/* Those of some views that have drifted, as the catalogs alone show it in the active snapshot. */
+static ArrayType *
+look_at(int32 *views, int count)
+{
+	Oid			types[] = {INT4ARRAYOID};
+	Oid			asked;
+
+	if (count == 1)
+	{
+		Datum		drifted = OidFunctionCall1(function_of_view("looks_drifted"), Int32GetDatum(views[0]));
+
+		return array_of(views, DatumGetBool(drifted) ? 1 : 0);
+	}
+	asked = function_named("idivm", "drifted_views", types, lengthof(types));
+	return DatumGetArrayTypeP(OidFunctionCall1(asked, PointerGetDatum(array_of(views, count))));
+}
+
+static bool
+contains(ArrayType *drifted, int32 view)
+{
+	int32	   *elements = (int32 *) ARR_DATA_PTR(drifted);
+	int			count = ArrayGetNItems(ARR_NDIM(drifted), ARR_DIMS(drifted));
+
+	for (int i = 0; i < count; i++)
+		if (elements[i] == view)
+			return true;
+	return false;
+}
+
+/*
+ * Those of some views that have drifted. Of views of which the session knows that nothing has, the catalogs are not
+ * asked.
+ *
+ * A snapshot that lasts is older than what the session has been told of, but not older than what it knows: that
+ * was found before the snapshot was taken, or in the snapshot as well. What changed a table in between would have
+ * been told before its lock was released.
+ */
+static ArrayType *
+drifted_of(int32 *views, int count)
+{
+	int32	   *asked = palloc(sizeof(int32) * Max(count, 1));
+	bool	   *may_last;
+	bool	   *calls_code;
+	int			n = 0;
+	uint64		begun;
+	uint64		code_begun;
+	ArrayType  *drifted;
+	ArrayType  *in_snapshot = NULL;
+	bool		any_may_last = false;
+
+	/* Who changes a table shows it first and tells it afterwards. */
+	AcceptInvalidationMessages();
+	for (int i = 0; i < count; i++)
+		if (!is_known_to_fit(views[i]))
+			asked[n++] = views[i];
+	if (n == 0)
+		return array_of(NULL, 0);
+	begun = generation;
+	code_begun = code_generation;
+	may_last = palloc(sizeof(bool) * n);
+	calls_code = palloc(sizeof(bool) * n);
+	/* The snapshot is taken after the tables are watched, so what it misses is told. */
+	for (int i = 0; i < n; i++)
+	{
+		may_last[i] = watch(asked[i], &calls_code[i]);
+		any_may_last = any_may_last || may_last[i];
+	}
+	if (IsolationUsesXactSnapshot())
+	{
+		in_snapshot = look_at(asked, n);
+		if (!any_may_last)
+			return in_snapshot;
+	}
+	PushActiveSnapshot(GetLatestSnapshot());
+	drifted = look_at(asked, n);
+	PopActiveSnapshot();
+	for (int i = 0; i < n; i++)
+		if (may_last[i] && !contains(drifted, asked[i])
+			&& (in_snapshot == NULL || !contains(in_snapshot, asked[i]))
+			&& begun == generation && (!calls_code[i] || code_begun == code_generation))
+		{
+			Known	   *one = look_up(asked[i]);
+
+			one->fits_in = begun;
+			one->fits_code = calls_code[i] ? code_begun : 0;
+		}
+	return in_snapshot != NULL ? in_snapshot : drifted;
 }
 
 PG_FUNCTION_INFO_V1(idivm_has_drifted);
@@ -172,36 +273,24 @@ Datum
 idivm_has_drifted(PG_FUNCTION_ARGS)
 {
 	int32		view = PG_GETARG_INT32(0);
-	Known	   *one;
-	uint64		begun;
-	uint64		code_begun;
-	bool		may_last;
-	bool		calls_code;
-	bool		drifted;
 
-	/* A snapshot that lasts may be older than what this session has been told of. */
-	if (IsolationUsesXactSnapshot())
-		return looks_drifted(view);
+	PG_RETURN_BOOL(contains(drifted_of(&view, 1), view));
+}
 
-	/* Who changes a table shows it first and tells it afterwards. */
-	AcceptInvalidationMessages();
-	one = look_up(view);
-	if (one->fits_in == generation && (one->fits_code == 0 || one->fits_code == code_generation))
-		PG_RETURN_BOOL(false);
-	begun = generation;
-	code_begun = code_generation;
-	/* The snapshot is taken after the tables are watched, so what it misses is told. */
-	may_last = watch(view, &calls_code);
-	PushActiveSnapshot(GetLatestSnapshot());
-	drifted = DatumGetBool(looks_drifted(view));
-	PopActiveSnapshot();
-	if (may_last && !drifted && begun == generation && (!calls_code || code_begun == code_generation))
-	{
-		one = look_up(view);
-		one->fits_in = begun;
-		one->fits_code = calls_code ? code_begun : 0;
-	}
-	PG_RETURN_BOOL(drifted);
+PG_FUNCTION_INFO_V1(idivm_drifted_among);
+
+Datum
+idivm_drifted_among(PG_FUNCTION_ARGS)
+{
+	Datum	   *elements;
+	int32	   *views;
+	int			count;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), INT4OID, sizeof(int32), true, TYPALIGN_INT, &elements, NULL, &count);
+	views = palloc(sizeof(int32) * Max(count, 1));
+	for (int i = 0; i < count; i++)
+		views[i] = DatumGetInt32(elements[i]);
+	PG_RETURN_ARRAYTYPE_P(drifted_of(views, count));
 }
 
 /* The caller needs the rights that a statement with the function's name in it would need. */

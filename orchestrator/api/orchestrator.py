@@ -48,7 +48,7 @@ from orchestrator.runtime.installation.new_view import NewView
 from orchestrator.runtime.installation.take_over import AdoptReport
 from orchestrator.runtime.monitoring import health
 from orchestrator.runtime.refresh import RefreshReport
-from orchestrator.runtime.serve import Event, Server
+from orchestrator.runtime.serve import WORKERS, Event, Server
 from orchestrator.runtime.sessions import open_session
 from orchestrator.runtime.unplanned import PlanReport
 from orchestrator.spark.java import describe
@@ -114,12 +114,13 @@ class Orchestrator(Loads):
         given = tuple((key, str(value)) for key, value in options.items())
         return self._alter(AlterView(f"ALTER VIEW {name}", parse_name(name), given))
 
-    def refresh(self, *names: str) -> list[RefreshReport]:
+    def refresh(self, *names: str, jobs: int = 1) -> list[RefreshReport]:
         """Refresh the named views, or all views, in one snapshot. Refresh views that others read first.
 
-        Raise `RefreshError` if the refresh of a view fails. The other views are refreshed nevertheless.
+        `jobs` sessions refresh views that do not read each other at once, and commit together. Raise
+        `RefreshError` if the refresh of a view fails. The other views are refreshed nevertheless.
         """
-        return self._refresh([parse_name(name) for name in names])
+        return self._refresh([parse_name(name) for name in names], jobs)
 
     def views(self) -> list[ViewInfo]:
         """Return all maintained views."""
@@ -252,14 +253,15 @@ class Orchestrator(Loads):
         metrics: str | None = None,
         console: str | None = None,
         traces: bool = False,
+        workers: int = WORKERS,
         stop: threading.Event | None = None,
         report: Callable[[Event], None] = lambda event: None,
     ) -> None:
         """Refresh deferred views, each within its staleness bound, until `stop` is set.
 
-        Use separate connections, and reopen lost connections. `metrics` and `console` are the addresses, as
-        `[HOST:]PORT`, of an endpoint for Prometheus and of the console. With `traces`, export spans of
-        OpenTelemetry.
+        Use separate connections, `workers` of them for refreshes, and reopen lost connections. `metrics` and
+        `console` are the addresses, as `[HOST:]PORT`, of an endpoint for Prometheus and of the console. With
+        `traces`, export spans of OpenTelemetry.
         """
         self._require_primary("Serving")
         connect, operate = self._connectors()
@@ -271,6 +273,7 @@ class Orchestrator(Loads):
                 listener,
                 seconds(interval),
                 stop or threading.Event(),
+                workers,
             ).run()
 
     def console(
@@ -309,8 +312,7 @@ class Orchestrator(Loads):
         With `contents`, also refresh each view and compare it with the result of its query.
         """
         with self._ours("Examining"):
-            findings = doctor.examine(self.connection, contents)
-        return [*findings, Finding("java", *describe())]
+            return [*doctor.examine(self.connection, contents), Finding("java", *describe())]
 
     def health(self, max_lag: str | None = None) -> list[Finding]:
         """Report the state of capture and of each view, without changing anything or reading tables.

@@ -17,7 +17,7 @@ from psycopg.pq import TransactionStatus
 from orchestrator import catalog
 from orchestrator.api.connecting import open_database, prepare_catalog
 from orchestrator.catalog import DroppedView, ViewInfo
-from orchestrator.catalog.search_path import pinned
+from orchestrator.catalog.search_path import PIN, pinned
 from orchestrator.errors import DatabaseError, IdivmError, UsageError, near_miss
 from orchestrator.frontend.statements import QualifiedName
 from orchestrator.runtime import progress, unplanned
@@ -25,7 +25,7 @@ from orchestrator.runtime.errors import cascades, explained, unqualified
 from orchestrator.runtime.installation import install, replanning
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
 from orchestrator.runtime.progress import LOGGER, Progress
-from orchestrator.runtime.sessions import OwnSession, borrow, borrowed
+from orchestrator.runtime.sessions import OwnSession, borrow, borrowed, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +44,8 @@ class Session:
         self.connection: Connection[Any] = (
             connection if isinstance(connection, OwnSession) else borrow(connection)
         )
+        self._workers: list[Connection[Any]] = []
+        self._idle: list[Connection[Any]] = []
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
         self.on_notice: Callable[[str], None] | None = None
@@ -70,11 +72,15 @@ class Session:
         """Close the connection if `connect` opened it, and stop Spark if a view has started it."""
         self._spark = None
         self._stack.close()
+        for worker in self._workers:
+            worker.close()
         self.connection.close()
 
     def cancel(self) -> None:
         """Cancel the operation of another thread on this orchestrator, which then raises `CancelledError`."""
-        self.connection.cancel_safe()
+        for connection in (self.connection, *self._workers):
+            if not connection.closed:
+                connection.cancel_safe()
 
     def prepare(self) -> None:
         """Install or upgrade idivm's catalog. Inside a transaction, this uses a separate connection."""
@@ -96,6 +102,25 @@ class Session:
     def _dsn(self) -> str:
         info = self.connection.info
         return make_conninfo(info.dsn, password=info.password or None)
+
+    def _open_like(self) -> Connection[Any]:
+        """Open another session of the same database, whose notices arrive like those of this one."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed:
+                return connection
+        connection = open_session(self._dsn())
+        connection.add_notice_handler(self._notice)
+        connection.execute(PIN)
+        self._workers = [worker for worker in self._workers if not worker.closed] + [connection]
+        return connection
+
+    def _release(self, connection: Connection[Any]) -> None:
+        """Keep a session for later: it has planned the programs of its views. Close it after an error."""
+        if connection.info.transaction_status == TransactionStatus.IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     def _in_transaction(self) -> bool:
         return self.connection.info.transaction_status != TransactionStatus.IDLE

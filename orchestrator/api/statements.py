@@ -13,7 +13,7 @@ from orchestrator.api.session import Session
 from orchestrator.catalog import ViewInfo
 from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.catalog.search_path import users_path
-from orchestrator.errors import DatabaseError, NameTakenError, NotFoundError
+from orchestrator.errors import DatabaseError, NameTakenError, NotFoundError, UsageError
 from orchestrator.frontend.options import parse_options
 from orchestrator.frontend.statements import (
     AlterView,
@@ -128,21 +128,29 @@ class Statements(Session):
             modes.alter(self.connection, view, options)
             return catalog.view_by_id(self.connection, view.id)
 
-    def _refresh(self, names: list[QualifiedName]) -> list[RefreshReport]:
+    def _refresh(self, names: list[QualifiedName], jobs: int = 1) -> list[RefreshReport]:
+        if jobs < 1:
+            raise UsageError(f"A refresh needs at least 1 job, not {jobs}.")
+        sessions = refresh.Sessions(jobs, self._open_like, self._release)
         with self._ours("Refreshing"):
             if self._in_transaction():
+                if jobs > 1:
+                    raise UsageError(
+                        "A refresh inside a transaction cannot use several jobs, because other sessions do not see"
+                        " its changes: end the transaction first, or leave jobs out."
+                    )
                 return in_transaction.refresh_views(self.connection, names)
             ids, failed = self._follow(names)
             if names and not ids:
                 return []
             try:
-                return refresh.refresh(self.connection, ids, failed)
+                return refresh.refresh(self.connection, ids, failed, sessions)
             except refresh.RefreshError:
                 # A program may contain a name that is no longer valid, for example after ALTER TYPE ... RENAME.
                 concerned = catalog.refresh_order(self.connection, ids)
                 if failed or not catalog.views_to_replan(self.connection, concerned):
                     raise
-            return refresh.refresh(self.connection, *self._follow(names))
+            return refresh.refresh(self.connection, *self._follow(names), sessions)
 
     def _drop(self, statement: DropView) -> None:
         with self._ours("Removing what was dropped"):

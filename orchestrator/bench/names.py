@@ -235,6 +235,18 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--parts", type=int, default=100_000, help="rows of parts and of devices")
     sub.add_argument("--repeat", type=int, default=50, help="measured updates of each size")
 
+    sub = bench("jobs", "refreshes of independent views in several sessions at once")
+    sub.add_argument("--views", type=int, default=8, help="views, each over its own table")
+    sub.add_argument("--rows", type=int, default=200_000, help="rows of each table")
+    sub.add_argument("--jobs", type=int, nargs="+", metavar="N", help="sessions (default: 2 4)")
+    sub.add_argument("--repeat", type=int, default=5, help="measured refreshes of each kind")
+
+    sub = bench("many", "costs of many views, most of which have nothing to do")
+    sub.add_argument("--views", type=int, nargs="+", metavar="N", help="numbers of views")
+    sub.add_argument("--tables", type=int, default=50, help="tables below the views")
+    sub.add_argument("--eager", type=int, default=200, help="eager sums over one table")
+    _add_plot(sub)
+
     sub = bench("orders", "writers of eager and on_commit views, in random orders of tables")
     sub.add_argument("--writers", type=int, default=7, help="pgbench clients")
     sub.add_argument("--statements", type=int, default=2, help="tables that a transaction writes")

@@ -51,7 +51,7 @@ def draw_parts(report: Report, path: Path) -> Path | None:
             else:
                 _draw_axis(axes, rows, *_AXES[name])
 
-    return _figure(path, (13, 3.9 * ((len(panels) + 1) // 2) + 0.5), draw)
+    return figure(path, (13, 3.9 * ((len(panels) + 1) // 2) + 0.5), draw)
 
 
 def _shown(row: Row) -> bool:
@@ -146,7 +146,7 @@ def draw_bsma(report: Report, path: Path) -> Path | None:
         axes.set_ylabel("ms")
         axes.legend(fontsize=8, ncols=len(labels), loc="upper right")
 
-    return _figure(path, (12, 7.5 if ratios else 4.2), draw)
+    return figure(path, (12, 7.5 if ratios else 4.2), draw)
 
 
 def draw_tpch(report: Report, path: Path) -> Path | None:
@@ -174,7 +174,7 @@ def draw_tpch(report: Report, path: Path) -> Path | None:
             low, high = axes.get_ylim()
             axes.set_ylim(low, high * 2)
 
-    return _figure(path, (15, 8), draw)
+    return figure(path, (15, 8), draw)
 
 
 def draw_skew(report: Report, path: Path) -> Path | None:
@@ -200,7 +200,7 @@ def draw_skew(report: Report, path: Path) -> Path | None:
                 _draw_lines(axes, shown, lambda row: row["rows"], measure, "rows (N)")
                 axes.set_title(f"{title}, {graph}", fontsize=9, color="#444444")
 
-    return _figure(path, (14, 4.2 * len(graphs) + 0.5), draw)
+    return figure(path, (14, 4.2 * len(graphs) + 0.5), draw)
 
 
 def draw_fivm(report: Report, path: Path) -> Path | None:
@@ -235,7 +235,7 @@ def draw_fivm(report: Report, path: Path) -> Path | None:
             axes.set_ylabel(measure)
             axes.set_title(names[0] if grown else title, fontsize=9, color="#444444")
 
-    return _figure(path, (13, 3.9 * ((len(measures) + 1) // 2) + 0.5), draw)
+    return figure(path, (13, 3.9 * ((len(measures) + 1) // 2) + 0.5), draw)
 
 
 _NUMBER = re.compile(r"(?<= of )[\d,]+(?=$|,| batches)|(?<=each )\d+$")
@@ -335,14 +335,14 @@ def _in_order(values: Any) -> list[Any]:
     return list(dict.fromkeys(values))
 
 
-def _figure(path: Path, size: tuple[float, float], draw: Callable[[Any], None]) -> Path | None:
+def figure(path: Path, size: tuple[float, float], draw: Callable[[Any], None]) -> Path | None:
     """Draw a figure into a file; return None without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return None
-    figure = Figure(figsize=size, layout="constrained")
-    draw(figure)
+    canvas = Figure(figsize=size, layout="constrained")
+    draw(canvas)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    canvas.savefig(path, dpi=120)
     return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.catalog.dropped import DroppedView, clear_dropped, dropped_view, dropped_views
+from orchestrator.catalog.objects import has_drifted, has_other_code
 from orchestrator.catalog.relations import (
     OWN_SCHEMAS,
     Grant,
@@ -46,8 +47,6 @@ from orchestrator.catalog.views import (
     add_to_error,
     all_views,
     describe,
-    has_drifted,
-    has_other_code,
     note_initialised,
     note_reads,
     over_log_limit,

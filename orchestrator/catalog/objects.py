@@ -8,7 +8,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.sql import SQL, Composable, Composed
 
-from orchestrator.catalog import shown
+from orchestrator.catalog.relations import shown
 from orchestrator.deltascript.names import Names
 
 
@@ -360,3 +360,15 @@ def broken_duties(connection: Connection[Any]) -> list[tuple[str, int]]:
     ).fetchall()
     names = shown(connection, [name for name, _ in rows])
     return [(name, source) for (_, source), name in zip(rows, names, strict=True)]
+
+
+def has_drifted(connection: Connection[Any], view_id: int) -> bool:
+    """Return whether something that a view reads differs from what it was planned for."""
+    row = connection.execute("SELECT idivm.has_drifted(%s)", [view_id]).fetchone()
+    return row is not None and bool(row[0])
+
+
+def has_other_code(connection: Connection[Any], view_id: int) -> bool:
+    """Return whether code that the query of a view calls has changed since its last refresh."""
+    row = connection.execute("SELECT idivm.code_drift(%s) IS NOT NULL", [view_id]).fetchone()
+    return row == (True,)

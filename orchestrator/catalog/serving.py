@@ -1,7 +1,8 @@
-"""Queries of `idivm serve`: the views to keep fresh, and recent changes."""
+"""Queries of `idivm serve` and of refreshes in several sessions: the views to keep fresh, and what each has to do."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,26 @@ _AGE = """
            coalesce(sum(pg_sequence_last_value(to_regclass('idivm_log.s' || vs.source || '_seq')::oid)), 0)
     FROM idivm.watermarks w JOIN idivm.view_sources vs ON vs.view = w.view
     WHERE w.view = %s GROUP BY w.view
+"""
+
+
+_WORK = """
+    SELECT o.id,
+           ARRAY(SELECT below FROM idivm.views_below(o.id) AS below
+                 WHERE below NOT IN (SELECT idivm.synchronous_views())),
+           coalesce(w.seconds, 0), coalesce(idivm.is_foreign(w), true)
+    FROM idivm.refresh_order(%s) WITH ORDINALITY AS o (id, place) LEFT JOIN idivm.watermarks w ON w.view = o.id
+    ORDER BY o.place
+"""
+
+_WAITS = """
+    WITH RECURSIVE blocking(pid) AS (
+        SELECT blocker FROM unnest(%(at_work)s::integer[]) AS pid
+        CROSS JOIN LATERAL unnest(pg_blocking_pids(pid)) AS blocker
+      UNION
+        SELECT blocker FROM blocking b CROSS JOIN LATERAL unnest(pg_blocking_pids(b.pid)) AS blocker
+    )
+    SELECT EXISTS (SELECT FROM blocking b WHERE b.pid = ANY (%(waiting)s))
 """
 
 
@@ -132,3 +153,48 @@ def invalidate_drifted(connection: Connection[Any]) -> set[int]:
         " WHERE status = 'ready' AND idivm.has_drifted(id) RETURNING id"
     )
     return {row[0] for row in rows.fetchall()}
+
+
+@dataclass(frozen=True)
+class ViewWork:
+    """A view of a refresh, the deferred views that it reads, and the seconds that its last refresh took."""
+
+    id: int
+    below: tuple[int, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """The views of a refresh, lower views first."""
+
+    views: tuple[ViewWork, ...]
+    due: frozenset[int]
+    """The views that have something to do."""
+    is_shared: bool
+    """Whether refreshes of different views may write the same rows: of synchronous views that are behind, or of logs
+    that came with a dump."""
+
+
+def work_of(connection: Connection[Any], view_ids: Sequence[int]) -> Work:
+    """Return what a refresh of views has to do in the snapshot of the open transaction."""
+    rows = connection.execute(_WORK, [list(view_ids)]).fetchall()
+    row = connection.execute(
+        "SELECT due, due && ARRAY(SELECT idivm.synchronous_views()) FROM idivm.due(%s) AS due",
+        [list(view_ids)],
+    ).fetchone()
+    assert row is not None
+    due, behind = row
+    return Work(
+        tuple(ViewWork(view_id, tuple(below), seconds) for view_id, below, seconds, _ in rows),
+        frozenset(due),
+        behind or any(is_foreign for *_, is_foreign in rows),
+    )
+
+
+def waits_for_any(
+    connection: Connection[Any], at_work: Sequence[int], waiting: Sequence[int]
+) -> bool:
+    """Return whether one of the sessions at work waits, directly or not, for one of the waiting sessions."""
+    values = {"at_work": list(at_work), "waiting": list(waiting)}
+    return connection.execute(_WAITS, values).fetchone() == (True,)

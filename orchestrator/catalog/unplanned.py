@@ -204,7 +204,7 @@ def as_view(connection: Connection[Any], view: UnplannedView) -> ViewInfo:
         query=query_of(connection, view),
         options=view.options,
         settings=view.settings,
-        stored_plan={},
+        plan_text="{}",
         oid=view.oid,
         definition=None,
         state=None,

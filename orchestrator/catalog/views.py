@@ -50,7 +50,8 @@ class ViewInfo:
     query: str
     options: dict[str, str]
     settings: dict[str, str]
-    stored_plan: dict[str, Any]
+    plan_text: str
+    """The plan as stored, in JSON."""
     oid: int | None
     definition: str | None
     state: str | None
@@ -84,6 +85,11 @@ class ViewInfo:
     failed_at: datetime | None
 
     @cached_property
+    def stored_plan(self) -> dict[str, Any]:
+        """The plan as stored."""
+        return cast("dict[str, Any]", ascii_json.load(self.plan_text))
+
+    @cached_property
     def plan(self) -> MaintenancePlan:
         """The plan that maintains the view."""
         return read_plan(self.stored_plan, self.name)
@@ -104,45 +110,67 @@ def read_plan(stored: dict[str, Any], name: str) -> MaintenancePlan:
     return plan
 
 
+# The views that need a closer look are found at once: most have no trouble, nothing pending and no view below.
 _VIEWS = SQL("""
+    WITH chosen AS MATERIALIZED (
+        SELECT array_agg(v.id) AS ids FROM idivm.views v WHERE {}
+    ), near AS MATERIALIZED (
+        SELECT idivm.troubled_views(ids) AS troubled, idivm.pending_views(ids) AS due, idivm.upper_views(ids) AS upper,
+               idivm.log_limit('{{}}') AS log_limit, idivm.log_action('{{}}') AS on_log_limit
+        FROM chosen WHERE ids IS NOT NULL
+    ), logs AS MATERIALIZED (
+        SELECT s.id AS source, coalesce(below.relation, s.relation)::text AS name, s.relation,
+               coalesce(pg_total_relation_size(to_regclass('idivm_log.s' || s.id || '_a')), 0)
+               + coalesce(pg_total_relation_size(to_regclass('idivm_log.s' || s.id || '_b')), 0) AS bytes
+        FROM idivm.sources s LEFT JOIN idivm.views below ON below.state = s.relation
+        WHERE s.id IN (SELECT vs.source FROM chosen CROSS JOIN unnest(ids) AS id
+                       JOIN idivm.view_sources vs ON vs.view = id)
+    )
     SELECT v.id, coalesce(shown.oid::regclass::text, v.name) AS name,
            coalesce(shown.oid::regclass::text, v.name) AS relation,
            CASE WHEN v.status = 'ready' AND present.trouble IS NOT NULL THEN 'invalid' ELSE v.status END AS status,
            v.strategy, v.maintain, v.time_dependent,
-           v.query, v.options, v.settings, v.plan::text AS stored_plan, shown.oid, v.definition::text,
+           v.query, v.options, v.settings, v.plan::text AS plan_text, shown.oid, v.definition::text,
            v.state::text, used.sources,
-           v.created_at, CASE WHEN v.status = 'ready' THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
-           idivm.stale_below(v.id) AS stale_below,
+           v.created_at,
+           CASE WHEN v.status = 'ready' AND v.id IN (SELECT unnest(near.due) FROM near)
+                THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
+           CASE WHEN v.id IN (SELECT unnest(near.upper) FROM near)
+                THEN idivm.stale_below(v.id) ELSE '{{}}' END AS stale_below,
            w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
            coalesce(w.seconds, 0) AS seconds, coalesce(w.total_seconds, 0) AS total_seconds,
            coalesce(w.recomputed, false) AS recomputed,
            coalesce(greatest(c.reltuples, 0), 0)::bigint AS rows,
            coalesce(CASE c.relkind WHEN 'v' THEN idivm.state_bytes(v.id)
                     ELSE pg_total_relation_size(c.oid) END, 0) AS bytes, used.log_bytes,
-           CASE WHEN used.log_bytes > idivm.log_limit(v.options) THEN idivm.log_kept(v.id) ELSE 0 END AS log_kept,
-           idivm.log_limit(v.options) AS log_limit, idivm.log_action(v.options) AS on_log_limit,
+           CASE WHEN used.log_bytes > own.log_limit THEN idivm.log_kept(v.id) ELSE 0 END AS log_kept,
+           own.log_limit, own.on_log_limit,
            left(c.relname, -length('_' || v.id)) AS base, present.trouble,
            failure.message AS error, failure.sqlstate, failure.at AS failed_at
     FROM idivm.views v
     LEFT JOIN idivm.view_errors failure ON failure.view = v.id
-    CROSS JOIN LATERAL (SELECT idivm.trouble(v.id) AS trouble OFFSET 0) AS present
+    CROSS JOIN near
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN v.id IN (SELECT unnest(near.troubled) FROM near) THEN idivm.trouble(v.id) END AS trouble
+        OFFSET 0
+    ) AS present
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN v.options ? 'log_limit' THEN idivm.log_limit(v.options) ELSE near.log_limit END AS log_limit,
+               CASE WHEN v.options ? 'on_log_limit' THEN idivm.log_action(v.options)
+                    ELSE near.on_log_limit END AS on_log_limit
+    ) AS own
     LEFT JOIN idivm.watermarks w ON w.view = v.id
     LEFT JOIN pg_class c ON c.oid = v.state
     LEFT JOIN pg_class shown ON shown.oid = v.relation
     CROSS JOIN LATERAL (
-        SELECT coalesce(array_agg(coalesce(below.relation, s.relation)::text ORDER BY (
-                   SELECT min(p.place)
-                   FROM jsonb_array_elements(v.plan -> 'program' -> 'sources') WITH ORDINALITY AS p (source, place)
-                   WHERE (p.source ->> 'oid')::oid = s.relation), s.id), '{{}}') AS sources,
-               coalesce(sum(log.bytes), 0)::bigint AS log_bytes
-        FROM idivm.view_sources vs
-        JOIN idivm.sources s ON s.id = vs.source
-        LEFT JOIN idivm.views below ON below.state = s.relation
-        CROSS JOIN LATERAL (
-            SELECT sum(pg_total_relation_size(segment.oid)) AS bytes FROM pg_class segment
-            WHERE segment.relnamespace = 'idivm_log'::regnamespace
-              AND segment.relname IN ('s' || s.id || '_a', 's' || s.id || '_b')
-        ) AS log
+        SELECT CASE WHEN count(*) < 2 THEN array_remove(ARRAY[min(l.name)], NULL)
+                    ELSE array_agg(l.name ORDER BY (
+                             SELECT min(p.place)
+                             FROM jsonb_array_elements(v.plan -> 'program' -> 'sources')
+                                  WITH ORDINALITY AS p (source, place)
+                             WHERE (p.source ->> 'oid')::oid = l.relation), l.source) END AS sources,
+               coalesce(sum(l.bytes), 0)::bigint AS log_bytes
+        FROM idivm.view_sources vs JOIN logs l USING (source)
         WHERE vs.view = v.id
     ) AS used
     WHERE {}
@@ -153,7 +181,7 @@ _VIEWS = SQL("""
 def _views(connection: Connection[Any], condition: Composable, *values: object) -> list[ViewInfo]:
     # As text, times could be read only in some of the formats that a session may use.
     with connection.cursor(row_factory=class_row(ViewInfo), binary=True) as cursor:
-        views = cursor.execute(_VIEWS.format(condition), values).fetchall()
+        views = cursor.execute(_VIEWS.format(condition, condition), [*values, *values]).fetchall()
     names = [name for view in views for name in (view.name, *view.sources, *view.stale_below)]
     visible = iter(shown(connection, names))
     return [
@@ -162,7 +190,6 @@ def _views(connection: Connection[Any], condition: Composable, *values: object) 
             name=next(visible),
             sources=[next(visible) for _ in view.sources],
             stale_below=[next(visible) for _ in view.stale_below],
-            stored_plan=ascii_json.load(cast(str, view.stored_plan)),
         )
         for view in views
     ]
@@ -415,15 +442,3 @@ def note_reads(
         "SELECT idivm.note_reads(%s, %s::oid[], %s)",
         [view_id, list(types), Jsonb([dict(zip(names, read, strict=True)) for read in reads])],
     )
-
-
-def has_drifted(connection: Connection[Any], view_id: int) -> bool:
-    """Return whether something that a view reads differs from what it was planned for."""
-    row = connection.execute("SELECT idivm.has_drifted(%s)", [view_id]).fetchone()
-    return row is not None and bool(row[0])
-
-
-def has_other_code(connection: Connection[Any], view_id: int) -> bool:
-    """Return whether code that the query of a view calls has changed since its last refresh."""
-    row = connection.execute("SELECT idivm.code_drift(%s) IS NOT NULL", [view_id]).fetchone()
-    return row == (True,)

@@ -63,7 +63,7 @@ def refresh(options: argparse.Namespace) -> int:
     failed: RefreshError | None = None
     with open_orchestrator(options) as orchestrator:
         try:
-            reports = orchestrator.refresh(*options.views)
+            reports = orchestrator.refresh(*options.views, jobs=options.jobs)
         except RefreshError as error:
             failed, reports = error, error.reports
         dropped = orchestrator.dropped_views()
@@ -247,6 +247,7 @@ def serve(options: argparse.Namespace) -> int:
             metrics=options.metrics,
             console=options.console,
             traces=options.traces,
+            workers=options.workers,
             stop=stop_at_signals(),
             report=lambda event: print_event(event, options),
         )

@@ -29,6 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     from orchestrator.cli import commands, load, overview
     from orchestrator.cli.completion import SHELLS
     from orchestrator.cli.pictures import FORMATS
+    from orchestrator.runtime.serve import WORKERS
 
     parser = _Parser(
         prog="idivm",
@@ -72,6 +73,13 @@ def build_parser() -> argparse.ArgumentParser:
 
     sub = verb("refresh", "refresh views (default: all) in one snapshot", commands.refresh)
     sub.add_argument("views", nargs="*", metavar="VIEW")
+    sub.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="how many sessions refresh views that do not read each other at once (default: 1)",
+    )
 
     verb("list", "list the maintained views", overview.list_views)
 
@@ -190,6 +198,14 @@ def build_parser() -> argparse.ArgumentParser:
         "--metrics", metavar="[HOST:]PORT", help="serve metrics for Prometheus at this address"
     )
     sub.add_argument("--console", metavar="[HOST:]PORT", help="serve the console at this address")
+    sub.add_argument(
+        "--workers",
+        type=int,
+        default=WORKERS,
+        metavar="N",
+        help="how many groups of views are refreshed at once, each in a session of its own"
+        f" (default: {WORKERS})",
+    )
     sub.add_argument(
         "--traces", action="store_true", help="export a span of OpenTelemetry for each refresh"
     )

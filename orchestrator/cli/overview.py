@@ -113,7 +113,7 @@ def status(options: argparse.Namespace) -> int:
 def summary(view: ViewInfo) -> dict[str, Any]:
     """Return the facts about a view for programs."""
     value = dataclasses.asdict(view)
-    for name in ("stored_plan", "settings", "oid", "id", "base"):
+    for name in ("plan_text", "settings", "oid", "id", "base"):
         del value[name]
     return value
 

@@ -24,13 +24,14 @@ from orchestrator.frontend.facts import (
 from orchestrator.frontend.used_objects import FIRST_USER_OID, used_functions, used_relations
 
 
-def _maintained_views(connection: Connection[Any]) -> dict[int, tuple[int, bool]]:
-    """Return, for the relation of each maintained view, the view's number and whether no table
+def _maintained_views(connection: Connection[Any], oids: list[int]) -> dict[int, tuple[int, bool]]:
+    """Return, for those relations that are maintained views, the view's number and whether no table
     stores its rows.
     """
     rows = connection.execute(
         "SELECT v.relation::oid, v.id, coalesce(c.relkind = 'v', false) FROM idivm.views v"
-        " LEFT JOIN pg_class c ON c.oid = v.state WHERE v.relation IS NOT NULL"
+        " LEFT JOIN pg_class c ON c.oid = v.state WHERE v.relation = ANY (%s::oid[])",
+        [oids],
     ).fetchall()
     return {oid: (number, computed) for oid, number, computed in rows}
 
@@ -130,7 +131,7 @@ def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, R
     """Return the facts about some relations."""
     wanted = sorted(oids)
     installed = _is_installed(connection)
-    maintained = _maintained_views(connection) if installed else {}
+    maintained = _maintained_views(connection, wanted) if installed else {}
     captured = _captured(connection, wanted) if installed else {}
     with empty_search_path(connection), connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(

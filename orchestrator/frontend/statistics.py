@@ -39,6 +39,7 @@ def statistics(connection: Connection[Any], tables: Collection[int]) -> list[Tab
     """
     with connection.cursor(row_factory=class_row(TableStatistics)) as cursor:
         return cursor.execute(
+            # OFFSET keeps the planner from joining all statistics of the database.
             """
             WITH RECURSIVE tree(root, member) AS (
                 SELECT o, o FROM unnest(%s::oid[]) AS o
@@ -47,10 +48,11 @@ def statistics(connection: Connection[Any], tables: Collection[int]) -> list[Tab
             ), sizes AS (
                 SELECT tree.root, sum(CASE WHEN c.relkind = 'p' THEN 0 WHEN c.reltuples >= 0 THEN c.reltuples
                                            ELSE pg_relation_size(c.oid) / 100 END) AS rows,
-                       sum(u.n_tup_upd) AS updated, sum(u.n_tup_del) AS deleted,
-                       sum(greatest(0, u.n_tup_ins - u.n_live_tup)) AS inserted
+                       sum(pg_stat_get_tuples_updated(c.oid)) AS updated,
+                       sum(pg_stat_get_tuples_deleted(c.oid)) AS deleted,
+                       sum(greatest(0, pg_stat_get_tuples_inserted(c.oid) - pg_stat_get_live_tuples(c.oid)))
+                           AS inserted
                 FROM tree JOIN pg_class c ON c.oid = tree.member
-                LEFT JOIN pg_stat_user_tables u ON u.relid = tree.member
                 GROUP BY tree.root
             )
             SELECT s.root AS table, s.rows::float8, coalesce(s.updated, 0)::float8 AS updated,
@@ -59,12 +61,14 @@ def statistics(connection: Connection[Any], tables: Collection[int]) -> list[Tab
                                a.attnum, CASE WHEN p.n_distinct < 0 THEN -p.n_distinct * s.rows ELSE p.n_distinct END
                                ORDER BY p.inherited), '{}')
                     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                    JOIN pg_stats p ON p.schemaname = n.nspname AND p.tablename = c.relname
+                    CROSS JOIN LATERAL (SELECT p.* FROM pg_stats p
+                                        WHERE p.schemaname = n.nspname AND p.tablename = c.relname OFFSET 0) AS p
                     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = p.attname
                     WHERE c.oid = s.root AND p.n_distinct <> 0) AS distinct_values,
                    (SELECT coalesce(jsonb_object_agg(a.attnum, v.shares ORDER BY p.inherited), '{}')
                     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                    JOIN pg_stats p ON p.schemaname = n.nspname AND p.tablename = c.relname
+                    CROSS JOIN LATERAL (SELECT p.* FROM pg_stats p
+                                        WHERE p.schemaname = n.nspname AND p.tablename = c.relname OFFSET 0) AS p
                     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = p.attname
                     CROSS JOIN LATERAL (
                         SELECT jsonb_object_agg(hashtext(value), share) AS shares

@@ -150,7 +150,7 @@ class Acts:
         elif how == "sql" and (names or self.views):
             orc.execute(refresh_statement(names or self.views))
         else:
-            orc.refresh(*names)
+            orc.refresh(*names, jobs=2 if how == "jobs" else 1)
         return []
 
     def compare(self, names: Sequence[str]) -> None:

@@ -61,7 +61,7 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Refresh:
-    """A refresh of all or some views: by "api", "sql", "call" of the procedure, or "check"."""
+    """A refresh of all or some views: by "api", "jobs" (two sessions), "sql", "call" of the procedure, or "check"."""
 
     views: tuple[str, ...] = ()
     how: str = "api"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from psycopg import Connection, IsolationLevel
 from psycopg.errors import SerializationFailure
@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 
 from orchestrator import catalog
 from orchestrator.errors import DatabaseError, UsageError
+from orchestrator.runtime.side_by_side import EntangledError, Workers
 
 ATTEMPTS = 20
 
@@ -45,19 +46,38 @@ class RefreshError(DatabaseError):
         )
 
 
+class Sessions(NamedTuple):
+    """How many sessions a refresh may use beside its own, and functions that open one and take it back."""
+
+    jobs: int
+    connect: Callable[[], Connection[Any]]
+    release: Callable[[Connection[Any]], None]
+
+
+class _Refreshed(NamedTuple):
+    """What the database says of the refresh of a view."""
+
+    id: int
+    name: str
+    changed: int
+    seconds: float
+    error: str | None
+    recomputed: bool
+
+
 def refresh(
     connection: Connection[Any],
     view_ids: Sequence[int],
     unplanned: Mapping[int, str] | None = None,
+    sessions: Sessions | None = None,
 ) -> list[RefreshReport]:
     """Refresh views in one snapshot, with the maintained views that they read.
 
     Raise an error for the views that fail, after the others are refreshed. `unplanned` gives the reasons why
-    some of the views could not be planned again, which are added to their errors.
+    some of the views could not be planned again, which are added to their errors. With `sessions`, views that do
+    not read each other are refreshed at the same time.
     """
-    reports = in_one_cut(
-        connection, view_ids, lambda: refresh_here(connection, view_ids, unplanned or {})
-    )
+    reports = _in_sessions(connection, view_ids, unplanned or {}, sessions)
     if collect(connection, view_ids) and (late := catalog.over_log_limit(connection, view_ids)):
         # Their logs exceed the limit, and their options ask for a refresh then.
         reports += in_one_cut(connection, late, lambda: refresh_here(connection, late))
@@ -67,12 +87,49 @@ def refresh(
     return reports
 
 
+def _in_sessions(
+    connection: Connection[Any],
+    view_ids: Sequence[int],
+    unplanned: Mapping[int, str],
+    sessions: Sessions | None,
+) -> list[RefreshReport]:
+    """Refresh views in one snapshot, in several sessions if there are any to use and enough to do."""
+
+    def here() -> list[RefreshReport]:
+        return refresh_here(connection, view_ids, unplanned)
+
+    def side_by_side() -> list[RefreshReport]:
+        assert sessions is not None
+        workers = Workers(*sessions, lambda worker, group: _refreshed(worker, group, unplanned))
+        rows = workers.run(connection, view_ids)
+        if rows is None:
+            return here()
+        order = {
+            view: place for place, view in enumerate(catalog.refresh_order(connection, view_ids))
+        }
+        return _reports(connection, sorted(rows, key=lambda row: order[row.id]))
+
+    if sessions is None or sessions.jobs < 2:
+        return in_one_cut(connection, view_ids, here)
+    try:
+        return in_one_cut(connection, view_ids, side_by_side)
+    except EntangledError:
+        return in_one_cut(connection, view_ids, here)
+
+
 def refresh_here(
     connection: Connection[Any],
     view_ids: Sequence[int],
     unplanned: Mapping[int, str] = MappingProxyType({}),
 ) -> list[RefreshReport]:
     """Refresh views within the open transaction. The reports name the views that fail."""
+    return _reports(connection, _refreshed(connection, view_ids, unplanned))
+
+
+def _refreshed(
+    connection: Connection[Any], view_ids: Sequence[int], unplanned: Mapping[int, str]
+) -> list[_Refreshed]:
+    """Refresh views within the open transaction."""
     rows = connection.execute(
         "SELECT r.id, coalesce(shown.oid::regclass::text, v.name), coalesce(r.changed, 0), r.seconds, r.error"
         " FROM idivm.refresh_views(%s) WITH ORDINALITY AS r (id, changed, seconds, error, place)"
@@ -80,19 +137,31 @@ def refresh_here(
         " ORDER BY r.place",
         [list(view_ids)],
     ).fetchall()
-    names = catalog.shown(connection, [name for _, name, *_ in rows])
     recomputed = catalog.recomputed(connection, [view_id for view_id, *_ in rows])
-    reports = []
-    for name, (view_id, _, changed, seconds, error) in zip(names, rows, strict=True):
-        reason = error
-        if error and view_id in unplanned:
-            reason = catalog.add_to_error(connection, view_id, unplanned[view_id])
-        reports.append(
-            RefreshReport(
-                name, changed, seconds, reason and reason.rstrip("."), view_id in recomputed
-            )
+    return [
+        _Refreshed(
+            view_id,
+            name,
+            changed,
+            seconds,
+            catalog.add_to_error(connection, view_id, unplanned[view_id])
+            if error and view_id in unplanned
+            else error,
+            view_id in recomputed,
         )
-    return reports
+        for view_id, name, changed, seconds, error in rows
+    ]
+
+
+def _reports(connection: Connection[Any], rows: Sequence[_Refreshed]) -> list[RefreshReport]:
+    """Return reports with the names that the user's search path shows."""
+    names = catalog.shown(connection, [row.name for row in rows])
+    return [
+        RefreshReport(
+            name, row.changed, row.seconds, row.error and row.error.rstrip("."), row.recomputed
+        )
+        for name, row in zip(names, rows, strict=True)
+    ]
 
 
 def pin_tables(connection: Connection[Any], view_ids: Sequence[int]) -> None:

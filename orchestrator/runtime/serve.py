@@ -20,15 +20,15 @@ import psycopg
 from psycopg import Connection
 
 from orchestrator.catalog.serving import Served, invalidate_drifted, look, served_views
-from orchestrator.errors import IdivmError
-from orchestrator.runtime import refresh
+from orchestrator.errors import IdivmError, UsageError
+from orchestrator.runtime import refresh, side_by_side
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.refresh import RefreshError, RefreshReport
 from orchestrator.runtime.unplanned import PlanReport
 
 Connect: TypeAlias = Callable[[], "Connection[Any]"]
 
-SIDE_BY_SIDE = 4
+WORKERS = 4
 """How many groups of views are refreshed at once, each over its own connection."""
 
 LOOKS = 4
@@ -81,14 +81,9 @@ def groups(views: Iterable[Served]) -> list[list[Served]]:
     >>> [[v.id for v in group] for group in groups([served(1), served(2), served(3, 1), served(4, 3, 1)])]
     [[1, 3, 4], [2]]
     """
-    found: list[tuple[set[int], list[Served]]] = []
-    for view in views:
-        reach = {view.id, *view.below}
-        joined = [group for group in found if group[0] & reach]
-        found = [group for group in found if not group[0] & reach]
-        members = [member for _, group in joined for member in group]
-        found.append((reach.union(*(ids for ids, _ in joined)), [*members, view]))
-    return sorted((group for _, group in found), key=lambda group: group[0].id)
+    by_id = {view.id: view for view in views}
+    found = side_by_side.groups((view.id, view.below) for view in by_id.values())
+    return [[by_id[view_id] for view_id in sorted(group)] for group in found]
 
 
 def refresh_at(view: Served, progress: Progress) -> float | None:
@@ -114,8 +109,12 @@ class Server:
         report: Callable[[Event], None],
         interval: float,
         stop: threading.Event,
+        workers: int = WORKERS,
     ) -> None:
         """Take functions that connect, tidy up, plan views and receive events, and the default bound."""
+        if workers < 1:
+            raise UsageError(f"Serving needs at least 1 worker, not {workers}.")
+        self.workers = workers
         self.connect = connect
         self.tidy = tidy
         self.plan = plan
@@ -182,7 +181,7 @@ class Server:
         self.report(Event("connected"))
         known: str | None = ""
         looked, tidied = time.monotonic(), 0.0
-        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        with ThreadPoolExecutor(self.workers) as pool:
             try:
                 while not self.stop.is_set():
                     if time.monotonic() - tidied > TIDY:

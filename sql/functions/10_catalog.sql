@@ -13,6 +13,14 @@ END;
 COMMENT ON FUNCTION idivm.signature(regclass) IS
     'digest of the query of a view or of the columns of a table; a rename does not change it';
 
+-- Return where PostgreSQL keeps the query of a view: whoever replaces it writes another row. Unlike a digest, this
+-- does not read the query.
+CREATE OR REPLACE FUNCTION idivm.place_of(relation regclass) RETURNS text
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT concat_ws(' ', r.xmin, r.ctid) FROM pg_rewrite r WHERE r.ev_class = relation AND r.rulename = '_RETURN';
+END;
+
 -- Return the advisory lock class that refreshes and creations of views use.
 CREATE OR REPLACE FUNCTION idivm.lock_class() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -96,14 +104,16 @@ $$;
 -- view, or of the database (ALTER DATABASE ... SET idivm.log_limit), set the maximum size and what happens beyond
 -- it. Settings of a session have no effect, because a session would decide for all others.
 CREATE OR REPLACE FUNCTION idivm.database_setting(name text) RETURNS text
-    LANGUAGE sql STABLE
-BEGIN ATOMIC
-    SELECT substr(line, length(name) + 2)
-    FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS line
-    WHERE s.setrole = 0 AND starts_with(line, name || '=')
-      AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
-    ORDER BY s.setdatabase DESC LIMIT 1;
-END;
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT substr(line, length(name) + 2)
+            FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS line
+            WHERE s.setrole = 0 AND starts_with(line, name || '=')
+              AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+            ORDER BY s.setdatabase DESC LIMIT 1);
+END
+$$;
 
 CREATE OR REPLACE FUNCTION idivm.layout(member regclass) RETURNS text
     LANGUAGE sql STABLE
@@ -172,9 +182,19 @@ CREATE OR REPLACE FUNCTION idivm.refresh_order(view_ids integer[]) RETURNS SETOF
     LANGUAGE sql STABLE
 BEGIN ATOMIC
     WITH RECURSIVE needed(id, depth) AS (
-        SELECT v.id, 0 FROM idivm.views v WHERE v.id = ANY (view_ids)
+        SELECT v.id, 0 FROM unnest(view_ids) AS id JOIN idivm.views v USING (id)
       UNION
-        SELECT below.id, n.depth + 1 FROM needed n CROSS JOIN LATERAL idivm.views_below(n.id) AS below (id)
+        (WITH last AS (SELECT * FROM needed)
+        SELECT below.id, n.depth + 1
+        FROM last n
+        JOIN idivm.view_sources vs ON vs.view = n.id
+        JOIN idivm.sources s ON s.id = vs.source
+        JOIN idivm.views below ON below.state = s.relation
+      UNION ALL
+        SELECT below.id, n.depth + 1
+        FROM last n
+        JOIN idivm.views v ON v.id = n.id AND v.time_dependent
+        CROSS JOIN LATERAL idivm.views_below(v.id) AS below (id))
     )
     SELECT id FROM needed GROUP BY id ORDER BY max(depth) DESC, id;
 END;

@@ -25,23 +25,6 @@ END;
 COMMENT ON FUNCTION idivm.is_pending(xid8, bigint, idivm.watermark, integer) IS
     'whether a log row is yet to be consumed by a view with this watermark';
 
--- What is pending for a view: NULL nothing, 'C' changes, 'R' something after which its states
--- must be recomputed (a TRUNCATE, a drift, another cluster).
-CREATE OR REPLACE FUNCTION idivm.pending_kind(view_id integer) RETURNS "char"
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-AS $$
-DECLARE
-    w idivm.watermarks;
-BEGIN
-    SELECT * INTO w FROM idivm.watermarks WHERE view = view_id;
-    IF idivm.is_foreign(w) OR idivm.has_drifted(view_id)
-       OR EXISTS (SELECT FROM idivm.views v WHERE v.id = view_id AND v.status = 'invalid') THEN
-        RETURN 'R';
-    END IF;
-    RETURN (SELECT p.kind FROM idivm.pending_of(view_id, w.mark) AS p);
-END
-$$;
-
 CREATE OR REPLACE FUNCTION idivm.pending_changes(view_id integer) RETURNS bigint
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$

@@ -69,7 +69,7 @@ END
 $$;
 
 CREATE OR REPLACE VIEW idivm.broken_promises AS
-SELECT vs.view, m.member
+SELECT vs.view, m.member, vs.source
 FROM idivm.view_sources vs
 JOIN idivm.sources s ON s.id = vs.source
 JOIN idivm.source_members m ON m.source = vs.source
@@ -198,7 +198,9 @@ BEGIN
         SELECT FROM idivm.views v
         WHERE v.id = view_id
           -- CASE keeps the planner from calling is_shown first, which is slow and locks the relation.
-          AND CASE WHEN v.shown IS DISTINCT FROM idivm.signature(v.relation) THEN NOT idivm.is_shown(view_id) END
+          AND CASE WHEN v.shown IS DISTINCT FROM (SELECT concat_ws(' ', r.xmin, r.ctid) FROM pg_rewrite r
+                                              WHERE r.ev_class = v.relation AND r.rulename = '_RETURN')
+              THEN NOT idivm.is_shown(view_id) END
     );
 END
 $$;
@@ -229,6 +231,20 @@ CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
     RETURN idivm.looks_drifted(view_id);
 COMMENT ON FUNCTION idivm.has_drifted(integer) IS
     'whether the objects that a view reads have changed since it was planned';
+
+-- Return those of the given views that have drifted.
+CREATE OR REPLACE FUNCTION idivm.drifted_among(view_ids integer[]) RETURNS integer[]
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF cardinality(view_ids) = 1 THEN
+        RETURN CASE WHEN idivm.looks_drifted(view_ids[1]) THEN view_ids ELSE '{}' END;
+    END IF;
+    RETURN idivm.drifted_views(view_ids);
+END
+$$;
+COMMENT ON FUNCTION idivm.drifted_among(integer[]) IS
+    'those of the given views whose objects have changed since they were planned';
 
 -- Return why a view cannot be used as it is: the objects that it reads have changed, or may not be read.
 -- idivm.view_errors holds the reason why its last refresh failed.

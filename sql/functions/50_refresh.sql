@@ -59,6 +59,7 @@ DECLARE
     suspects integer[] := CASE WHEN apart THEN ordered
                                ELSE ARRAY(SELECT e.view FROM idivm.view_errors e WHERE e.view = ANY (ordered)) END;
     failed integer[] := '{}';
+    drifted integer[];
     lower_view text;
     pending boolean;
     started timestamptz;
@@ -114,10 +115,21 @@ BEGIN
                           ORDER BY 1));
                 one_cut := true;
             END IF;
+            IF one_cut AND drifted IS NULL THEN
+                BEGIN
+                    drifted := idivm.drifted_among(ordered);
+                EXCEPTION WHEN OTHERS THEN
+                    IF idivm.ends_refresh(sqlstate) THEN
+                        RAISE;
+                    END IF;
+                    -- The refresh of one of the views meets the error again.
+                    drifted := ARRAY[NULL::integer];
+                END;
+            END IF;
             IF one_cut AND view_id = ANY (suspects) THEN
                 -- A subtransaction that writes nothing takes no transaction number.
                 BEGIN
-                    changed := coalesce(idivm.refresh_one(view_id, false), 0);
+                    changed := coalesce(idivm.refresh_one(view_id, false, view_id = ANY (drifted)), 0);
                 EXCEPTION WHEN OTHERS THEN
                     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, error = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
                     IF idivm.ends_refresh(state) THEN
@@ -128,7 +140,7 @@ BEGIN
                     error := CASE WHEN changed IS NULL THEN idivm.note_error(view_id, again.state, again.reason, again.hint) END;
                 END;
             ELSIF one_cut THEN
-                changed := coalesce(idivm.refresh_one(view_id, false), 0);
+                changed := coalesce(idivm.refresh_one(view_id, false, view_id = ANY (drifted)), 0);
             END IF;
         END IF;
         IF error IS NOT NULL THEN
@@ -143,6 +155,26 @@ $$;
 COMMENT ON FUNCTION idivm.refresh_in_order(integer[], integer[], boolean, boolean) IS
     'refreshes views in the given order, each with its own fate or all together';
 
+-- Refreshes the views that have something to do, and returns them among all views of the refresh.
+CREATE OR REPLACE FUNCTION idivm.refresh_among(ordered integer[], due integer[], synchronous integer[], behind boolean, apart boolean)
+    RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    IF cardinality(due) = cardinality(ordered) THEN
+        RETURN QUERY SELECT * FROM idivm.refresh_in_order(due, synchronous, behind, apart);
+        RETURN;
+    END IF;
+    RETURN QUERY
+        WITH done AS MATERIALIZED (SELECT * FROM idivm.refresh_in_order(due, synchronous, behind, apart))
+        SELECT o.id, CASE WHEN d.view_id IS NULL THEN 0 ELSE d.changed END, coalesce(d.seconds, 0), d.error
+        FROM unnest(ordered) WITH ORDINALITY AS o (id, place) LEFT JOIN done d ON d.view_id = o.id
+        ORDER BY o.place;
+END
+$$;
+COMMENT ON FUNCTION idivm.refresh_among(integer[], integer[], integer[], boolean, boolean) IS
+    'refreshes the views that have something to do, and returns them among all views of the refresh';
+
 -- A view that fails, and a view that reads it, has an error instead of a number of changed rows.
 CREATE OR REPLACE FUNCTION idivm.refresh_views(view_ids integer[])
     RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
@@ -154,6 +186,7 @@ DECLARE
     alone record;
     ordered integer[];
     synchronous integer[];
+    due integer[];
     behind boolean;
 BEGIN
     IF NOT snapshot_is_fixed AND cardinality(view_ids) = 1 THEN
@@ -175,17 +208,23 @@ BEGIN
     END IF;
     IF snapshot_is_fixed THEN
         PERFORM idivm.refuse_recycled_log(ordered);
+        -- Whatever has nothing to do in this snapshot is up to date in it.
+        due := CASE WHEN cardinality(ordered) > idivm.few_views() THEN idivm.due(ordered) ELSE ordered END;
+        behind := synchronous && due AND idivm.synchronous_are_behind(ordered);
+    ELSE
+        due := ordered;
+        behind := synchronous && ordered AND idivm.synchronous_are_behind(ordered);
     END IF;
-    behind := synchronous && ordered AND idivm.synchronous_are_behind(ordered);
     IF behind THEN
         -- What is mended below is to reach the synchronous views above.
         ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids || synchronous) AS id);
+        due := CASE WHEN snapshot_is_fixed THEN idivm.due(ordered) ELSE ordered END;
     END IF;
-    IF cardinality(ordered) > 32 THEN
+    IF cardinality(due) > 32 THEN
         -- After 64 subtransactions, snapshots of all sessions cost more. So many views share one, and
         -- begin again with one for each only if a view fails that did not fail before.
         BEGIN
-            RETURN QUERY SELECT * FROM idivm.refresh_in_order(ordered, synchronous, behind, false);
+            RETURN QUERY SELECT * FROM idivm.refresh_among(ordered, due, synchronous, behind, false);
             RETURN;
         EXCEPTION WHEN OTHERS THEN
             IF idivm.ends_refresh(sqlstate) THEN
@@ -193,7 +232,7 @@ BEGIN
             END IF;
         END;
     END IF;
-    RETURN QUERY SELECT * FROM idivm.refresh_in_order(ordered, synchronous, behind, true);
+    RETURN QUERY SELECT * FROM idivm.refresh_among(ordered, due, synchronous, behind, true);
 END
 $$;
 COMMENT ON FUNCTION idivm.refresh_views(integer[]) IS
@@ -267,9 +306,16 @@ BEGIN
                      WHERE NOT idivm.plan_at_refresh(n::pg_catalog.regclass));
     END IF;
     LOOP
+        -- Mostly nothing has changed since the last refresh. The views that have something to do are found again in
+        -- the snapshot of the refresh.
+        failed_now := '{}';
         LOOP
-            -- Waiting happens before the snapshot is taken, so that it is not stale when the wait ends.
-            PERFORM idivm.lock_views(ids);
+            EXIT WHEN NOT idivm.is_due(ids);
+            IF attempt OPERATOR(pg_catalog.>) 0 THEN
+                -- Another session was refreshing these views. Waiting happens before the snapshot is taken, so that it
+                -- is not stale when the wait ends.
+                PERFORM idivm.lock_views(ids);
+            END IF;
             turned := idivm.turn_logs(ids);
             IF turned IS NOT NULL THEN
                 COMMIT;
@@ -335,9 +381,10 @@ COMMENT ON PROCEDURE idivm.refresh_all(text[]) IS
 -- Brings one view up to date and gives the rows changed, or NULL if there was nothing to do. The
 -- caller has its lock, and sees its sources standing still. With `by_writer` the view is synchronous.
 -- Looks for drift once: the tables are locked or the snapshot is fixed, so nothing can drift before the program
--- has run. The callers have pinned the search_path. Writers leave a view alone for a minute once it has failed,
+-- has run. Who refreshes several views has asked for all of them at once, and tells by `drifts`. The callers have pinned
+-- the search_path. Writers leave a view alone for a minute once it has failed,
 -- and then try it again.
-CREATE OR REPLACE FUNCTION idivm.refresh_one(view_id integer, by_writer boolean) RETURNS bigint
+CREATE OR REPLACE FUNCTION idivm.refresh_one(view_id integer, by_writer boolean, drifts boolean DEFAULT NULL) RETURNS bigint
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -393,7 +440,7 @@ BEGIN
             RAISE EXCEPTION '%', refusal USING ERRCODE = 'insufficient_privilege';
         END IF;
     END IF;
-    IF idivm.has_drifted(view_id) THEN
+    IF coalesce(drifts, idivm.has_drifted(view_id)) THEN
         obstacle := idivm.obstacle(view_id);
         IF obstacle.reason IS NOT NULL THEN
             PERFORM idivm.give_up(view_id, by_writer, obstacle.reason, obstacle.remedy);
@@ -441,6 +488,9 @@ BEGIN
             PERFORM idivm.note_witness(view_id);
         END IF;
         PERFORM idivm.note_expressions(view_id);
+        -- A restored dump and VACUUM FULL keep the query of the relation in another place.
+        UPDATE idivm.views one SET shown = idivm.place_of(one.relation)
+        WHERE one.id = view_id AND one.shown IS DISTINCT FROM idivm.place_of(one.relation) AND idivm.is_shown(view_id);
         IF v.recompute AND (idivm.code_drift(view_id) IN ('names', 'bodies')
                        OR EXISTS (SELECT FROM idivm.view_code c WHERE c.view = view_id AND c.place <> code.place)) THEN
             PERFORM idivm.note_code(code);

@@ -103,6 +103,7 @@ DECLARE
     last integer := 0;
     locked boolean;
     applied bigint;
+    drifted integer[];
     patience text := current_setting('lock_timeout');
     briefly text;
 BEGIN
@@ -130,8 +131,9 @@ BEGIN
     BEGIN
         -- A long wait for a table may be a deadlock: idivm.lock_readable waits for tables.
         briefly := set_config('lock_timeout', '10ms', true);
+        drifted := idivm.drifted_among(view_ids);
         FOREACH view_id IN ARRAY view_ids LOOP
-            applied := idivm.refresh_one(view_id, true);
+            applied := idivm.refresh_one(view_id, true, view_id = ANY (drifted));
         END LOOP;
         briefly := set_config('lock_timeout', patience, true);
         RETURN;
@@ -206,7 +208,9 @@ BEGIN
             pending := idivm.past_prepared(pending);
             PERFORM idivm.lock_eager_of(pending);
         END IF;
-        PERFORM idivm.refresh_synchronous(pending);
+        IF pending <> '{}' THEN
+            PERFORM idivm.refresh_synchronous(pending);
+        END IF;
     END IF;
     -- Where nobody refreshes, writers collect: now and then, and at the commit, as the emptied
     -- segment is locked until its end. One that may stay prepared for hours does not.
@@ -341,16 +345,9 @@ CREATE OR REPLACE FUNCTION idivm.synchronous_are_behind(view_ids integer[]) RETU
 AS $$
 DECLARE
     state record := idivm.writer();
-    view_id integer;
 BEGIN
-    IF state.open = 0 THEN
-        FOR view_id IN SELECT id FROM idivm.synchronous_views() AS id WHERE id = ANY (view_ids) LOOP
-            IF idivm.pending_kind(view_id) IS NOT NULL THEN
-                RETURN true;
-            END IF;
-        END LOOP;
-    END IF;
-    RETURN false;
+    RETURN state.open = 0 AND cardinality(idivm.due_views(ARRAY(
+        SELECT id FROM idivm.synchronous_views() AS id INTERSECT SELECT unnest(view_ids)))) > 0;
 END
 $$;
 

@@ -2,7 +2,7 @@
 -- call.
 
 REVOKE EXECUTE ON ROUTINE
-    idivm.refresh_one(integer, boolean),
+    idivm.refresh_one(integer, boolean, boolean),
     idivm.refresh_each(integer[]),
     idivm.refresh_synchronous(integer[]),
     idivm.capture_like(integer, regclass, integer, regclass, integer),
@@ -35,6 +35,7 @@ REVOKE EXECUTE ON ROUTINE
     idivm.past_prepared(integer[]),
     idivm.recompute_after_error(integer, boolean, text, text, text),
     idivm.refresh_alone(integer),
+    idivm.refresh_among(integer[], integer[], integer[], boolean, boolean),
     idivm.refresh_in_order(integer[], integer[], boolean, boolean),
     idivm.row_changed(),
     idivm.run_program(integer, idivm.watermark, boolean),
@@ -53,6 +54,8 @@ REVOKE EXECUTE ON FUNCTION
     idivm.collect(integer),
     idivm.collect_source(integer, integer),
     idivm.collectable(integer[], integer),
+    idivm.due(integer[]),
+    idivm.is_due(integer[]),
     idivm.note_turns(integer[]),
     idivm.refresh_views(integer[]),
     idivm.turn_logs(integer[], integer),
@@ -66,7 +69,7 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA idivm TO %s', who);
     EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA idivm TO %s', who);
     EXECUTE format('GRANT EXECUTE ON FUNCTION idivm.refresh_views(integer[]), idivm.collect(integer),'
-                   ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer),'
+                   ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer), idivm.due(integer[]), idivm.is_due(integer[]),'
                    ' idivm.note_turns(integer[]), idivm.turn_logs(integer[], integer), idivm.view_status() TO %s', who);
 END
 $$;

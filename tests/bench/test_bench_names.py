@@ -35,6 +35,8 @@ VERBS = [
     "load",
     "writers",
     "eager",
+    "jobs",
+    "many",
     "orders",
     "chaos",
     "logs",

@@ -77,6 +77,8 @@ PROFILES: dict[str, tuple[Entry, ...]] = {
         Entry("auto"),
         Entry("load"),
         Entry("eager"),
+        Entry("jobs"),
+        Entry("many"),
         Entry("writers"),
         Entry("orders"),
         Entry("logs"),
@@ -143,7 +145,7 @@ def _run(entry: Entry, folder: Path, deadline: float, pg: int | None) -> Outcome
     given = [*entry.arguments, *(["--pg", str(pg)] if pg else [])]
     command = " ".join(["idivm bench", entry.name, *given])
     figure = folder / f"{entry.title.replace(' ', '-')}.svg"
-    has_plot = entry.name not in ("eager", "logs", "adopt", "compile")
+    has_plot = entry.name not in ("eager", "jobs", "logs", "adopt", "compile")
     started = time.monotonic()
     limit = deadline - started
     if limit < 10:

@@ -74,13 +74,13 @@ def batch_and_refresh(story: Story) -> list[Step]:
 
 def refresh_all(story: Story) -> list[Step]:
     """Return a refresh of all views."""
-    return [Refresh((), story.rng.choice(("api", "sql", "call", "check")))]
+    return [Refresh((), story.rng.choice(("api", "jobs", "sql", "call", "check")))]
 
 
 def refresh_some(story: Story) -> list[Step]:
     """Return a transaction and a refresh of one or two views."""
     chosen = story.rng.sample(story.views, min(len(story.views), story.rng.choice((1, 1, 2))))
-    how = story.rng.choice(("api", "sql", "call", "check"))
+    how = story.rng.choice(("api", "jobs", "sql", "call", "check"))
     return [*transaction(story), Refresh(tuple(view.name for view in chosen), how)]
 
 
@@ -146,7 +146,7 @@ def storm(story: Story) -> list[Step]:
         steps = [step for _ in range(story.rng.randint(1, 4)) for step in transaction(story)]
         quiet = [s for s in steps if isinstance(s, Transaction) and s.end != "crash"]
         writers.append(tuple(quiet))
-    hows = ["api", "sql", "call", "check"]
+    hows = ["api", "jobs", "sql", "call", "check"]
     if any("TRUNCATE" in s.sql for w in writers for t in w for s in t.statements):
         # A snapshot taken before a TRUNCATE finds the table empty, so `check` may report a
         # difference.

@@ -1,0 +1,1 @@
+"""Measure refreshes in several sessions at once."""

@@ -1,0 +1,1 @@
+"""Measure what many views cost, whether they change or not."""
