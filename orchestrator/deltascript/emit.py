@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
@@ -192,6 +192,77 @@ def index_states(program: Program, names: Names, content: bool = True) -> Iterat
                 yield _with_fill_factor(state, names, FILLED_LATER)
 
 
+MERGED: Final = "merged"
+"""The role of the view of the content merged with pending changes."""
+
+ON_READ: Final = "on_read"
+"""The role of the view that chooses between the content, the merged rows, and the query."""
+
+
+def readable(merging: bool, program: Program, names: Names) -> Identifier:
+    """Return the table or view whose rows the relation of a view shows."""
+    return names.state(ON_READ if merging else program.content)
+
+
+def create_read_views(program: Program, names: Names) -> Iterator[Composed]:
+    """Yield the statements that create the views through which an on_read view is read.
+
+    The first one merges the content with pending changes. A condition of a reader that may reveal rows is not
+    evaluated below it, because a log also holds rows that the view does not show. The second one decides
+    once for each read which rows to compute; PostgreSQL does not start the other branches.
+    """
+    merged = program.merged
+    assert merged is not None
+    columns = [Identifier(column.name) for column in merged.columns]
+    yield SQL("CREATE OR REPLACE VIEW {} ({}) WITH (security_barrier) AS\n{}").format(
+        names.state(MERGED), SQL(", ").join(columns), query_text(merged.query, names)
+    )
+
+    def branch(relation: Composable, kind: str, values: Iterable[Composable]) -> Composed:
+        return SQL(
+            'SELECT {} FROM {} AS s WHERE (SELECT r.kind FROM reading AS r) = {}::"char"'
+        ).format(SQL(", ").join(values), relation, Literal(kind))
+
+    plain = [SQL("s.{}").format(column) for column in columns]
+    typed = [
+        # PostgreSQL wrote the type, with its schema.
+        SQL("s.{0}::{1} AS {0}").format(Identifier(column.name), SQL(column.type))
+        for column in merged.columns
+    ]
+    yield SQL(
+        "CREATE OR REPLACE VIEW {} ({}) AS\n"
+        "WITH reading AS MATERIALIZED (\n"
+        "    SELECT CASE WHEN {} THEN 'R'::\"char\" ELSE idivm.read_kind({}) END AS kind\n"
+        ")\n{}\nUNION ALL {}\nUNION ALL {}"
+    ).format(
+        names.state(ON_READ),
+        SQL(", ").join(columns),
+        SQL("\n        OR ").join(
+            _asks_for_query(source.oid, merged.sources, names) for source in program.sources
+        ),
+        Literal(names.id),
+        branch(names.state(program.content), "N", plain),
+        branch(names.state(MERGED), "C", typed),
+        branch(names.definition, "R", plain),
+    )
+
+
+def _asks_for_query(oid: int, merged: Container[int], names: Names) -> Composed:
+    """Return the condition that a change is pending that a read cannot merge: a TRUNCATE, or any change of a
+    table that the merged query takes for constant.
+    """
+    source = names.sources[oid]
+    return SQL(
+        "EXISTS (SELECT FROM {} AS c, idivm.watermarks AS w WHERE w.view = {}{}"
+        " AND idivm.is_pending(c.xid, c.seq, w.mark, {}))"
+    ).format(
+        source.log(),
+        Literal(names.id),
+        SQL(" AND c.op = 'T'" if oid in merged else ""),
+        Literal(source.id),
+    )
+
+
 def create_relation(
     program: Program,
     names: Names,
@@ -199,15 +270,18 @@ def create_relation(
     *,
     replacing: bool,
     options: Composable = SQL(""),  # noqa: B008
+    merging: bool = False,
 ) -> Iterator[Composed]:
     """Yield the statements that create the view that users read.
+
+    With `merging`, it shows the content merged with pending changes.
 
     The WHERE condition is constant and is evaluated at planning time. It makes the relation depend
     on the definition view, and on the view of the original query if that differs, so that all are
     dropped when a base table is dropped with CASCADE. It refers to relations and not to row types,
     because PostgreSQL refuses to alter a domain whose values a stored expression may contain.
     """
-    content = names.state(program.content)
+    content = readable(merging, program, names)
     yield from show(names, relation, program.shown, content, replacing=replacing, options=options)
 
 

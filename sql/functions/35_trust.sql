@@ -350,7 +350,7 @@ BEGIN
         ) AS object (kind, name, owner)
         WHERE v.id = view_id AND object.owner <> d.relowner
       UNION ALL
-        SELECT format('GRANT SELECT ON %s TO %s WITH GRANT OPTION', v.state, c.relowner::regrole)
+        SELECT format('GRANT SELECT ON %s TO %s WITH GRANT OPTION', coalesce(v.read_from, v.state), c.relowner::regrole)
         FROM idivm.views v JOIN pg_class c ON c.oid = v.relation JOIN pg_class d ON d.oid = v.definition
         WHERE v.id = view_id AND c.relowner <> d.relowner
     LOOP

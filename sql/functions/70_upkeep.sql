@@ -190,7 +190,8 @@ BEGIN
     LOOP
         EXECUTE format('DROP FUNCTION %s %s', object.signature, CASE WHEN object.is_trigger THEN 'CASCADE' END);
     END LOOP;
-    EXECUTE format('DROP VIEW IF EXISTS idivm_log.%I, idivm_log.%I, idivm_log.%I', base, base || '_changes', base || '_image');
+    EXECUTE format('DROP VIEW IF EXISTS idivm_log.%I, idivm_log.%I, idivm_log.%I', base, base || '_images', base || '_changes');
+    EXECUTE format('DROP VIEW IF EXISTS idivm_log.%I', base || '_image');
     EXECUTE format('DROP TABLE IF EXISTS idivm_log.%I, idivm_log.%I', base || '_a', base || '_b');
     EXECUTE format('DROP SEQUENCE IF EXISTS idivm_log.%I', base || '_seq');
     EXECUTE format('DROP VIEW IF EXISTS idivm_def.%I', base);
@@ -207,6 +208,26 @@ BEGIN
     END IF;
 END
 $$;
+
+-- Drop the view that merges the content of a view with pending changes, and the view of the merged rows below it.
+CREATE OR REPLACE FUNCTION idivm.drop_read_views(read_from regclass) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    merged regclass := (
+        SELECT min(d.refobjid) FROM pg_rewrite r
+        JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
+        JOIN pg_class c ON c.oid = d.refobjid AND c.oid <> r.ev_class AND c.relkind = 'v'
+                       AND c.relnamespace = 'idivm_state'::regnamespace
+        WHERE r.ev_class = read_from);
+BEGIN
+    IF to_regclass(read_from::text) IS NOT NULL THEN
+        EXECUTE format('DROP VIEW %s', read_from);
+        EXECUTE format('DROP VIEW %s', merged);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.drop_read_views(regclass) IS 'drops the views by which an on_read view is read';
 
 -- Remove a view and all that only this view used; also its public relation unless `keep_relation` is set. A
 -- collection reads a log's numbers before its rows, but dropping a log locks them in the other order. So the
@@ -230,6 +251,10 @@ BEGIN
     PERFORM idivm.hold_logs(lost);
     IF NOT keep_relation AND EXISTS (SELECT FROM pg_class c WHERE c.oid = v.relation AND c.relkind = 'v') THEN
         EXECUTE format('DROP VIEW %s', v.relation);
+    END IF;
+    -- It reads the logs, which are dropped before the states.
+    IF v.read_from IS NOT NULL THEN
+        PERFORM idivm.drop_read_views(v.read_from);
     END IF;
     FOR object IN
         SELECT p.oid::regprocedure AS signature FROM pg_proc p
@@ -315,9 +340,11 @@ BEGIN
                               'AS ' || quote_ident(a.attname)), ', ' ORDER BY a.attnum)
                    FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0) AS columns
         FROM pg_class c
-        LEFT JOIN idivm.views v ON v.id = view_id AND v.state = c.oid AND keep_content
+        LEFT JOIN idivm.views v ON v.id = view_id AND c.oid IN (v.state, v.read_from) AND keep_content
         WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind = 'v'
           AND c.relname ~ ('_' || view_id || '$')
+        -- A view that reads another one was created later.
+        ORDER BY c.oid DESC
     LOOP
         IF one.kept THEN
             EXECUTE format('CREATE OR REPLACE VIEW %s AS SELECT %s WHERE false', one.name, one.columns);

@@ -269,8 +269,36 @@ def _read_changes(source: Captured) -> Iterator[Composed]:
         "    WHERE c.xid >= floor AND (c.xid >= ceiling AND c.xid IS DISTINCT FROM consumer\n"
         "                              OR idivm.is_pending(c.xid, c.seq, since, {}));\nEND"
     ).format(source.log("_pending_changes"), view, columns("c", changed), view, Literal(source.id))
+    yield _signed_images(source, changed)
     if source.keyed:
         yield _net_changes(source, changed)
+
+
+def _signed_images(
+    source: Captured, changed: Callable[[str, SourceColumn, str], Composable]
+) -> Composed:
+    """Return the view of the logged images: old rows with the sign -1, and new rows with the sign 1."""
+
+    def images(side: str, sign: int, ops: str) -> Composed:
+        values = SQL("").join(
+            SQL(", c.{} AS {}").format(
+                changed(side, column, name), Identifier(f"i_{column.attnum}")
+            )
+            for column, name in source.columns
+        )
+        return SQL(
+            "SELECT c.seq, c.xid, {} AS source, {} AS sign{} FROM {} AS c WHERE c.op IN ({})"
+        ).format(
+            Literal(source.id),
+            Literal(sign),
+            values,
+            source.log("_changes"),
+            SQL(", ").join(map(Literal, ops)),
+        )
+
+    return SQL("CREATE OR REPLACE VIEW {} AS\n{}\nUNION ALL {}").format(
+        source.log("_images"), images("old", -1, "DU"), images("new", 1, "IU")
+    )
 
 
 def _net_changes(
