@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
@@ -232,24 +232,28 @@ def create_read_views(program: Program, names: Names) -> Iterator[Composed]:
     yield SQL(
         "CREATE OR REPLACE VIEW {} ({}) AS\n"
         "WITH reading AS MATERIALIZED (\n"
-        "    SELECT CASE WHEN {} THEN 'R'::\"char\" ELSE idivm.read_kind({}) END AS kind\n"
+        "    SELECT CASE WHEN {} THEN 'R'::\"char\"\n"
+        "        ELSE idivm.read_kind({}, {}) END AS kind\n"
         ")\n{}\nUNION ALL {}\nUNION ALL {}"
     ).format(
         names.state(ON_READ),
         SQL(", ").join(columns),
         SQL("\n        OR ").join(
-            _asks_for_query(source.oid, merged.sources, names) for source in program.sources
+            _pending(source.oid, names, truncated=source.oid in merged.sources)
+            for source in program.sources
         ),
         Literal(names.id),
+        SQL("\n        OR ").join(_pending(oid, names) for oid in merged.sources),
         branch(names.state(program.content), "N", plain),
         branch(names.state(MERGED), "C", typed),
         branch(names.definition, "R", plain),
     )
 
 
-def _asks_for_query(oid: int, merged: Container[int], names: Names) -> Composed:
-    """Return the condition that a change is pending that a read cannot merge: a TRUNCATE, or any change of a
-    table that the merged query takes for constant.
+def _pending(oid: int, names: Names, *, truncated: bool = False) -> Composed:
+    """Return the condition that a change of a table is pending, or that it was `truncated`.
+
+    A read cannot merge a TRUNCATE, nor any change of a table that the merged query takes for constant.
     """
     source = names.sources[oid]
     return SQL(
@@ -258,7 +262,7 @@ def _asks_for_query(oid: int, merged: Container[int], names: Names) -> Composed:
     ).format(
         source.log(),
         Literal(names.id),
-        SQL(" AND c.op = 'T'" if oid in merged else ""),
+        SQL(" AND c.op = 'T'" if truncated else ""),
         Literal(source.id),
     )
 

@@ -209,4 +209,5 @@ class PendingScan(_Leaf):
             expression=exp.Anonymous(this="is_pending", expressions=arguments),
         )
         join = exp.Join(this=mark, kind="CROSS")
-        return replace(images, items=(*images.items, join), where=(pending,))
+        held = reference("held", self.alias)
+        return replace(images, items=(*images.items, join), where=(held, pending))
