@@ -147,13 +147,10 @@ CREATE TABLE idivm.watermarks (
     changed     bigint NOT NULL DEFAULT 0,
     seconds     double precision NOT NULL DEFAULT 0,
     total_seconds double precision NOT NULL DEFAULT 0,
-    recomputed        boolean NOT NULL DEFAULT false,
-    catalog_state     text
+    recomputed        boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 COMMENT ON COLUMN idivm.watermarks.cluster IS 'the cluster of the snapshot, by idivm.cluster()';
 COMMENT ON COLUMN idivm.watermarks.changed IS 'rows changed by the last refresh; seconds is what it took';
-COMMENT ON COLUMN idivm.watermarks.catalog_state IS
-    'for a view with maintain = on_read, idivm.catalog_state at the last refresh: while it stays, nothing has drifted';
 COMMENT ON COLUMN idivm.watermarks.recomputed IS 'whether the last refresh recomputed the view';
 
 -- No index and no foreign key: a refresh writes a row here, and small refreshes are to stay fast.

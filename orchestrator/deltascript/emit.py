@@ -7,11 +7,13 @@ from typing import Final
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
+from orchestrator.deltascript.capture.table import function_body
 from orchestrator.deltascript.identity import add_key, identify_rows
-from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.names import Names, SourceNames
 from orchestrator.deltascript.plan import (
     Apply,
     BagTable,
+    Merged,
     Program,
     ReadChanges,
     Shape,
@@ -21,6 +23,7 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.deltascript.query import query_text
 from orchestrator.deltascript.reading import fields
+from orchestrator.sqltext import fitted_name
 
 SEARCH_PATH: Final = "pg_catalog, pg_temp"
 """The search path of a refresh. With it, functions such as regclass print names with their schemas."""
@@ -218,6 +221,12 @@ def create_read_views(program: Program, names: Names) -> Iterator[Composed]:
         names.state(MERGED), SQL(", ").join(columns), query_text(merged.query, names)
     )
 
+    for oid, columns_of_key in merged.lookups:
+        yield from _index_images(names.sources[oid], columns_of_key)
+    yield _read_kind(program, merged, names)
+    # Whoever may read the view calls it.
+    yield SQL("GRANT EXECUTE ON FUNCTION {}() TO PUBLIC").format(names.reading)
+
     def branch(relation: Composable, kind: str, values: Iterable[Composable]) -> Composed:
         return SQL(
             'SELECT {} FROM {} AS s WHERE (SELECT r.kind FROM reading AS r) = {}::"char"'
@@ -231,23 +240,64 @@ def create_read_views(program: Program, names: Names) -> Iterator[Composed]:
     ]
     yield SQL(
         "CREATE OR REPLACE VIEW {} ({}) AS\n"
-        "WITH reading AS MATERIALIZED (\n"
-        "    SELECT CASE WHEN {} THEN 'R'::\"char\"\n"
-        "        ELSE idivm.read_kind({}, {}) END AS kind\n"
-        ")\n{}\nUNION ALL {}\nUNION ALL {}"
+        "WITH reading AS MATERIALIZED (SELECT {}() AS kind)\n"
+        "{}\nUNION ALL {}\nUNION ALL {}"
     ).format(
         names.state(ON_READ),
         SQL(", ").join(columns),
-        SQL("\n        OR ").join(
-            _pending(source.oid, names, truncated=source.oid in merged.sources)
-            for source in program.sources
-        ),
-        Literal(names.id),
-        SQL("\n        OR ").join(_pending(oid, names) for oid in merged.sources),
+        names.reading,
         branch(names.state(program.content), "N", plain),
         branch(names.state(MERGED), "C", typed),
         branch(names.definition, "R", plain),
     )
+
+
+def _index_images(source: SourceNames, key: Iterable[int]) -> Iterator[Composed]:
+    """Yield the statements that create the indexes by which a read finds the images of a key in the logs."""
+    for segment in ("_a", "_b"):
+        for side in "on":
+            columns = [f"{side}_{number}" for number in key]
+            yield SQL("CREATE INDEX IF NOT EXISTS {} ON {} ({})").format(
+                Identifier(fitted_name(f"s{source.id}{segment}_{'_'.join(columns)}")),
+                source.log(segment),
+                _listed(columns),
+            )
+
+
+def _read_kind(program: Program, merged: Merged, names: Names) -> Composed:
+    """Return the statement that creates the function that decides how a read computes the rows of a view.
+
+    PostgreSQL keeps its plans in a session, so that queries on the view are planned without it.
+    """
+    sources = [names.sources[source.oid] for source in program.sources]
+    logs = [source.log(segment).as_string(None) for source in sources for segment in ("_a", "_b")]
+    body = SQL(
+        "BEGIN\n"
+        "    IF {} THEN\n        RETURN 'R';\n    END IF;\n"
+        "    RETURN idivm.read_kind({}, {},\n"
+        "        (SELECT idivm.is_steady({}) WHERE NOT EXISTS (SELECT FROM {} WHERE false)), ARRAY[{}]);\n"
+        "END"
+    ).format(
+        SQL("\n        OR ").join(
+            [
+                *(
+                    _pending(source.oid, names, truncated=source.oid in merged.sources)
+                    for source in program.sources
+                ),
+                _loses_rights(sources),
+            ]
+        ),
+        Literal(names.id),
+        SQL("\n        OR ").join(_may_be_pending(oid, names) for oid in merged.sources),
+        Literal(names.id),
+        names.definition,
+        SQL(", ").join(SQL("{}::regclass").format(Literal(log)) for log in logs),
+    )
+    return SQL(
+        'CREATE OR REPLACE FUNCTION {}() RETURNS "char"\n'
+        "LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER\n"
+        "SET search_path = {} SET plan_cache_mode = force_generic_plan\nAS {}"
+    ).format(names.reading, SQL(SEARCH_PATH), function_body(body))
 
 
 def _pending(oid: int, names: Names, *, truncated: bool = False) -> Composed:
@@ -265,6 +315,28 @@ def _pending(oid: int, names: Names, *, truncated: bool = False) -> Composed:
         SQL(" AND c.op = 'T'" if truncated else ""),
         Literal(source.id),
     )
+
+
+def _loses_rights(sources: Iterable[SourceNames]) -> Composed:
+    """Return the condition that the owner of the view does not see all rows of a table any more.
+
+    The query of the view then treats this owner like any query does.
+    """
+    return SQL(
+        "EXISTS (SELECT FROM idivm.sources AS s WHERE s.id IN ({})"
+        " AND (NOT has_any_column_privilege(s.relation, 'SELECT') OR row_security_active(s.relation)))"
+    ).format(SQL(", ").join(Literal(source.id) for source in sources))
+
+
+def _may_be_pending(oid: int, names: Names) -> Composed:
+    """Return the condition that the last change in a log is not older than the watermark.
+
+    PostgreSQL finds the last change of each segment by an index.
+    """
+    return SQL(
+        "(SELECT max(c.xid) FROM {} AS c)"
+        " >= (SELECT pg_snapshot_xmin((w.mark).snapshot) FROM idivm.watermarks AS w WHERE w.view = {})"
+    ).format(names.sources[oid].log(), Literal(names.id))
 
 
 def create_relation(

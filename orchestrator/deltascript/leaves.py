@@ -182,6 +182,11 @@ class PendingScan(_Leaf):
         return PendingScan(scan.table.oid, called(scan), alias, mark, (*outputs, (sign, "sign")))
 
     @property
+    def images(self) -> tuple[tuple[Column, str], ...]:
+        """The columns of the images, without the sign."""
+        return self.outputs[:-1]
+
+    @property
     def label(self) -> str:
         """The name of the table."""
         return f"pending {self.name}"

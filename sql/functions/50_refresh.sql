@@ -359,7 +359,7 @@ BEGIN
            one.status = 'invalid' AS recompute, idivm.is_foreign(w) AS is_foreign,
            has_table_privilege(one.state, 'SELECT') IS NULL AS lost,
            (SELECT e.at FROM idivm.view_errors e WHERE e.view = one.id) AS failed_at,
-           one.types IS NOT NULL AS depends, one.maintain = 'on_read' AS merges
+           one.types IS NOT NULL AS depends
     INTO v
     FROM idivm.views one LEFT JOIN idivm.watermarks w ON w.view = one.id
     WHERE one.id = view_id AND one.status <> 'building'
@@ -423,8 +423,7 @@ BEGIN
     SET mark = ROW(snapshot, pg_current_xact_id(), done.marks)::idivm.watermark, cluster = idivm.cluster_of_session(),
         refreshed_at = clock_timestamp(), refreshes = w.refreshes + 1, changed = done.changed,
         recomputed = coalesce(done.kind IN ('A', 'R'), true),
-        seconds = took, total_seconds = w.total_seconds + took,
-        catalog_state = CASE WHEN v.merges THEN idivm.catalog_state(view_id) END
+        seconds = took, total_seconds = w.total_seconds + took
     WHERE w.view = view_id;
     IF NOT by_writer OR took >= 0.01 OR done.kind <> 'C' THEN
         INSERT INTO idivm.past_refreshes (view, at, changed, seconds, role, recomputed)

@@ -255,7 +255,7 @@ BEGIN
     -- Others pay nothing for an index.
     FOR one IN
         SELECT c.oid::regclass AS index FROM pg_class c
-        WHERE c.relnamespace = 'idivm_log'::regnamespace AND c.relname ~ '^s[0-9]+_[ab]_(xid|cut)$'
+        WHERE c.relnamespace = 'idivm_log'::regnamespace AND c.relkind = 'i' AND c.relname ~ '^s[0-9]+_[ab]_(xid|cut|[on]_)'
           AND substring(c.relname, '^s([0-9]+)')::integer NOT IN (
               SELECT vs.source FROM idivm.view_sources vs JOIN idivm.views v ON v.id = vs.view
               WHERE v.maintain = 'on_read'

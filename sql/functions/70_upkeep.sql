@@ -209,25 +209,25 @@ BEGIN
 END
 $$;
 
--- Drop the view that merges the content of a view with pending changes, and the view of the merged rows below it.
-CREATE OR REPLACE FUNCTION idivm.drop_read_views(read_from regclass) RETURNS void
+-- Drop the views and the function by which an on_read view is read.
+CREATE OR REPLACE FUNCTION idivm.drop_read_views(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    merged regclass := (
-        SELECT min(d.refobjid) FROM pg_rewrite r
-        JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
-        JOIN pg_class c ON c.oid = d.refobjid AND c.oid <> r.ev_class AND c.relkind = 'v'
-                       AND c.relnamespace = 'idivm_state'::regnamespace
-        WHERE r.ev_class = read_from);
+    read_view text;
 BEGIN
-    IF to_regclass(read_from::text) IS NOT NULL THEN
-        EXECUTE format('DROP VIEW %s', read_from);
-        EXECUTE format('DROP VIEW %s', merged);
-    END IF;
+    -- The one that reads the other was created later.
+    FOR read_view IN
+        SELECT c.oid::regclass::text FROM pg_class c
+        WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind = 'v' AND c.relname ~ ('_(on_read|merged)_' || view_id || '$')
+        ORDER BY c.oid DESC
+    LOOP
+        EXECUTE format('DROP VIEW %s', read_view);
+    END LOOP;
+    EXECUTE format('DROP FUNCTION IF EXISTS idivm_state.%I()', 'read_' || view_id);
 END
 $$;
-COMMENT ON FUNCTION idivm.drop_read_views(regclass) IS 'drops the views by which an on_read view is read';
+COMMENT ON FUNCTION idivm.drop_read_views(integer) IS 'drops the views and the function by which an on_read view is read';
 
 -- Remove a view and all that only this view used; also its public relation unless `keep_relation` is set. A
 -- collection reads a log's numbers before its rows, but dropping a log locks them in the other order. So the
@@ -252,10 +252,8 @@ BEGIN
     IF NOT keep_relation AND EXISTS (SELECT FROM pg_class c WHERE c.oid = v.relation AND c.relkind = 'v') THEN
         EXECUTE format('DROP VIEW %s', v.relation);
     END IF;
-    -- It reads the logs, which are dropped before the states.
-    IF v.read_from IS NOT NULL THEN
-        PERFORM idivm.drop_read_views(v.read_from);
-    END IF;
+    -- They read the logs, which are dropped before the states.
+    PERFORM idivm.drop_read_views(view_id);
     FOR object IN
         SELECT p.oid::regprocedure AS signature FROM pg_proc p
         WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname = 'refresh_' || view_id

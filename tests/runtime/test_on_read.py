@@ -70,8 +70,7 @@ def wrong(connection: psycopg.Connection[Any], orc: Any, *names: str) -> dict[st
 def kind(connection: psycopg.Connection[Any], orc: Any, name: str) -> str:
     """Return how a read would compute the rows of a view."""
     row = connection.execute(
-        "SELECT idivm.read_kind(v.id, idivm.pending_changes(v.id) > 0) FROM idivm.views v WHERE v.id = %s",
-        [orc.view(name).id],
+        SQL("SELECT {}()").format(Identifier("idivm_state", f"read_{orc.view(name).id}"))
     ).fetchone()
     assert row is not None
     return str(row[0])

@@ -18,3 +18,6 @@ class Merged:
     sources: tuple[int, ...]
     """The captured tables, by oid, whose pending changes the query merges. If another table of the view
     has pending changes, a read runs the query of the view."""
+    lookups: tuple[tuple[int, tuple[int, ...]], ...]
+    """The keys of groups or rows in captured tables, by oid and column numbers: a reader's condition on them is
+    looked up in the logs."""

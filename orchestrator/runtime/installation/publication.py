@@ -95,10 +95,6 @@ def publish_content(
     )
     if plan.merges:
         connection.execute("SELECT idivm.sync_modes()")
-        connection.execute(
-            "UPDATE idivm.watermarks SET catalog_state = idivm.catalog_state(view) WHERE view = %s",
-            [names.id],
-        )
     if given is not None:
         connection.execute("SELECT idivm.hand_over(%s)", [names.id])
     catalog.describe(connection, names.id)

@@ -15,7 +15,7 @@ them to the content and to the logs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of
@@ -58,6 +58,8 @@ class _Reader(Composer):
         super().__init__(
             tuple(script.sources.values()), script.symbols, script.types, script.static, None, False
         )
+        self.key: tuple[Column, ...] = ()
+        """The columns that identify the groups or rows of the view."""
 
     def held(self, wanted: str, bag: Bag) -> Bag:
         """Return the bag itself."""
@@ -86,8 +88,22 @@ def merged(
         plan = _merged(root, script, reader, visible)
     except NotModelledError as error:
         return error.unsupported
-    sources = {leaf.oid for leaf in walk(plan) if isinstance(leaf, PendingScan)}
-    return Merged(reader.query(plan, visible), tuple(columns), tuple(sorted(sources)))
+    scans = [leaf for leaf in walk(plan) if isinstance(leaf, PendingScan)]
+    sources = sorted({scan.oid for scan in scans})
+    lookups = sorted({lookup for scan in scans for lookup in _lookups(scan, reader)})
+    return Merged(reader.query(plan, visible), tuple(columns), tuple(sources), tuple(lookups))
+
+
+def _lookups(scan: PendingScan, reader: _Reader) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield the columns of a table that are in the key of the groups or rows."""
+    numbers = {column: int(name.removeprefix("i_")) for column, name in scan.images}
+    key = [numbers[column] for column in reader.key if column in numbers]
+    comparable = all(
+        (known := reader.types.get(column.symbol)) is not None and known.comparable
+        for column in reader.key
+    )
+    if key and comparable:
+        yield scan.oid, tuple(key)
 
 
 def _merged(
@@ -112,7 +128,7 @@ def _merged(
         return _copies(root, stored, content, reader)
     change = _change(root, reader)
     net = _net(change, root.columns, reader)
-    ids = ids_of(root)
+    reader.key = ids = ids_of(root)
     gone = Selection(net.plan, filled("x < 0", x=net.sign))
     come = Selection(net.plan, filled("x > 0", x=net.sign))
     kept = _without(content, gone, [(column, column) for column in ids], reader)
@@ -148,6 +164,7 @@ def _groups(
     if groups.may_lose or any(item.distinct for item in groups.added):
         raise NotModelledError("an aggregate of the query cannot be added up", operator.label)
     below = unnumbered(operator.input) or operator.input
+    reader.key = groups.by
     changed = _change(below, reader)
     calls = [Aggregate(groups.rows, filled("coalesce(sum(s), 0)::bigint", s=changed.sign))]
     calls += [c for item in groups.added for c in item.deltas(changed.sign, groups.rows)]
