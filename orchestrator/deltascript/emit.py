@@ -198,6 +198,9 @@ def index_states(program: Program, names: Names, content: bool = True) -> Iterat
 MERGED: Final = "merged"
 """The role of the view of the content merged with pending changes."""
 
+AS_COMPILED: Final = frozenset({"standard_conforming_strings"})
+"""Settings that only matter when a program is compiled."""
+
 ON_READ: Final = "on_read"
 """The role of the view that chooses between the content, the merged rows, and the query."""
 
@@ -272,11 +275,13 @@ def _read_kind(program: Program, merged: Merged, names: Names) -> Composed:
     sources = [names.sources[source.oid] for source in program.sources]
     logs = [source.log(segment).as_string(None) for source in sources for segment in ("_a", "_b")]
     body = SQL(
-        "BEGIN\n"
+        'DECLARE\n    kind "char";\nBEGIN\n'
         "    IF {} THEN\n        RETURN 'R';\n    END IF;\n"
-        "    RETURN idivm.read_kind({}, {},\n"
-        "        (SELECT idivm.is_steady({}) WHERE NOT EXISTS (SELECT FROM {} WHERE false)), ARRAY[{}]);\n"
-        "END"
+        "    kind := idivm.read_kind({id}, {},\n"
+        "        (SELECT idivm.is_steady({id}) WHERE NOT EXISTS (SELECT FROM {} WHERE false)), ARRAY[{}]);\n"
+        # The planner calls the function, so a session hears it once.
+        "    IF kind = 'Q' AND idivm.tell_of_query({id}) THEN\n        RETURN 'R';\n    END IF;\n"
+        "    RETURN kind;\nEND"
     ).format(
         SQL("\n        OR ").join(
             [
@@ -285,13 +290,13 @@ def _read_kind(program: Program, merged: Merged, names: Names) -> Composed:
                     for source in program.sources
                 ),
                 _loses_rights(sources),
+                *(_differs(item) for item in program.settings if item[0] not in AS_COMPILED),
             ]
         ),
-        Literal(names.id),
         SQL("\n        OR ").join(_may_be_pending(oid, names) for oid in merged.sources),
-        Literal(names.id),
         names.definition,
         SQL(", ").join(SQL("{}::regclass").format(Literal(log)) for log in logs),
+        id=Literal(names.id),
     )
     return SQL(
         'CREATE OR REPLACE FUNCTION {}() RETURNS "char"\n'
@@ -315,6 +320,15 @@ def _pending(oid: int, names: Names, *, truncated: bool = False) -> Composed:
         SQL(" AND c.op = 'T'" if truncated else ""),
         Literal(source.id),
     )
+
+
+def _differs(setting: tuple[str, str]) -> Composed:
+    """Return the condition that a setting of the session gives another result than that of a refresh."""
+    name, value = setting
+    if name == "extra_float_digits":
+        # Floats have all their digits with each positive value.
+        return SQL("current_setting('extra_float_digits')::integer < 1").format()
+    return SQL("current_setting({}) <> {}").format(Literal(name), Literal(value))
 
 
 def _loses_rights(sources: Iterable[SourceNames]) -> Composed:

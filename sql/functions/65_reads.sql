@@ -1,7 +1,8 @@
 -- Reading a view that merges pending changes (maintain = on_read).
 
 -- Return how a read of a view computes its rows: 'N' from the stored content, because nothing is pending, 'C' from
--- the content and the pending changes, 'R' by the query of the view. The function idivm_state.read_<id>() of the view
+-- the content and the pending changes, 'R' by the query of the view, 'Q' also by the query, because too many changes
+-- are pending. The function idivm_state.read_<id>() of the view
 -- passes its logs, whether changes are pending in them, and what is_steady said. Everything is asked in the snapshot of the
 -- statement that reads, so the functions are STABLE; only the sizes and files of logs are as they are now.
 CREATE OR REPLACE FUNCTION idivm.read_kind(view_id integer, has_pending boolean, is_steady boolean, logs regclass[])
@@ -38,13 +39,13 @@ BEGIN
         END IF;
     END IF;
     IF has_pending AND one.bytes > 4194304 AND idivm.has_too_many_to_merge(view_id) THEN
-        RETURN 'R';
+        RETURN 'Q';
     END IF;
     RETURN CASE WHEN has_pending THEN 'C' ELSE 'N' END;
 END
 $$;
 COMMENT ON FUNCTION idivm.read_kind(integer, boolean, boolean, regclass[]) IS
-    'how a read of an on_read view computes its rows: N from the content, C with pending changes, R by the query';
+    'how a read of an on_read view computes its rows: N from the content, C with pending changes, R or Q by the query';
 
 -- Return whether the pending changes of a view take more pages than its tables, so that its query reads less than a read
 -- that merges them. Smaller logs are merged without a look.
@@ -89,3 +90,33 @@ END
 $$;
 COMMENT ON FUNCTION idivm.is_steady(integer) IS
     'whether nothing had drifted when a statement was planned, for a view that calls no user code';
+
+-- Tell the reader that too many changes are pending, once when the planner computes this constant; return true.
+CREATE OR REPLACE FUNCTION idivm.tell_of_query(view_id integer) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view text := (SELECT v.relation FROM idivm.views v WHERE v.id = view_id);
+BEGIN
+    RAISE NOTICE 'so many changes of % are pending that reads run its query', view
+        USING HINT = format('CALL idivm.refresh_all(%L) brings it up to date; idivm serve keeps it up to date.', view);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION idivm.tell_of_query(integer) IS 'tells the reader of an on_read view that reads run its query';
+
+-- Return how a read of a view would compute its rows, in words; NULL if it shows a stored content.
+CREATE OR REPLACE FUNCTION idivm.reads_by(view_id integer) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    kind "char";
+BEGIN
+    IF EXISTS (SELECT FROM idivm.views v WHERE v.id = view_id AND v.read_from IS NOT NULL) THEN
+        EXECUTE format('SELECT idivm_state.%I()', 'read_' || view_id) INTO kind;
+    END IF;
+    RETURN CASE kind WHEN 'N' THEN 'content' WHEN 'C' THEN 'content and pending changes' WHEN 'R' THEN 'query' END;
+END
+$$;
+COMMENT ON FUNCTION idivm.reads_by(integer) IS
+    'how a read of an on_read view computes its rows: content, content and pending changes, or query';

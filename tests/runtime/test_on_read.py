@@ -315,3 +315,61 @@ def test_what_cannot_be_merged_says_why(orc):
         orc.create_view(
             "v", "SELECT tid FROM teller ORDER BY balance, tid LIMIT 3", maintain="on_read"
         )
+
+
+def test_a_long_log_is_told_once_and_shown_by_status(orc, connect):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, g int, n int)")
+    orc.execute("INSERT INTO t SELECT g, g % 5, 1 FROM generate_series(1, 100) AS g")
+    orc.create_view("v", "SELECT g, sum(n) AS s FROM t GROUP BY g", maintain="on_read")
+    connection = connect(autocommit=True)
+    said: list[str] = []
+    connection.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))
+    for _ in range(3):
+        connection.execute("INSERT INTO t SELECT g, g % 5, 1 FROM generate_series(101, 30000) AS g")
+        connection.execute("DELETE FROM t WHERE id > 100")
+    connection.execute("VACUUM t")
+    assert wrong(connection, orc, "v") == {}
+    assert wrong(connection, orc, "v") == {}
+    assert [line for line in said if "reads run its query" in line] == [
+        "so many changes of public.v are pending that reads run its query"
+    ]
+    assert connection.execute("SELECT idivm.reads_by(id) FROM idivm.views").fetchone() == ("query",)
+    orc.refresh()
+    assert kind(connection, orc, "v") == "N"
+    assert wrong(connection, orc, "v") == {}
+
+
+def test_another_time_zone_lets_a_read_run_the_query(orc, connect):
+    orc.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, at timestamptz);"
+        "INSERT INTO t SELECT g, '2024-01-01 22:30Z'::timestamptz + g * interval '1 hour' FROM generate_series(1, 9) AS g"
+    )
+    orc.create_view(
+        "v", "SELECT at::date AS day, count(*) AS n FROM t GROUP BY 1", maintain="on_read"
+    )
+    connection = connect(autocommit=True)
+    for zone in ("Asia/Tokyo", "UTC"):
+        connection.execute(SQL("SET TimeZone = {}").format(Literal(zone)))
+        connection.execute("UPDATE t SET at = at + interval '5 hours' WHERE id < 4")
+        assert wrong(connection, orc, "v") == {}
+
+
+def test_damage_is_repaired_and_plans_are_made_again(bank, connect):
+    connection = connect(autocommit=True)
+    connection.execute("DROP TABLE IF EXISTS nothing")
+    bank.execute("ALTER TABLE teller RENAME COLUMN balance TO amount")
+    connection.execute("UPDATE teller SET amount = amount + 1 WHERE tid < 9")
+    assert wrong(connection, bank) == {}
+    bank.execute("ALTER TABLE branch DROP CONSTRAINT branch_pkey")
+    connection.execute("UPDATE branch SET city = 'x' WHERE bid = 1")
+    assert wrong(connection, bank) == {}
+    bank.refresh()
+    assert wrong(connection, bank) == {}
+    connection.execute("UPDATE branch SET city = 'y' WHERE bid = 2")
+    assert wrong(connection, bank) == {}
+    bank.execute("DROP TABLE teller CASCADE")
+    assert {view.name for view in bank.views()} == {"visits", "kinds"}
+    left = connection.execute(
+        "SELECT count(*) FROM pg_proc WHERE pronamespace = 'idivm_state'::regnamespace AND proname LIKE 'read%%'"
+    ).fetchone()
+    assert left == (2,)
