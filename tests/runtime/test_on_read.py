@@ -373,3 +373,21 @@ def test_damage_is_repaired_and_plans_are_made_again(bank, connect):
         "SELECT count(*) FROM pg_proc WHERE pronamespace = 'idivm_state'::regnamespace AND proname LIKE 'read%%'"
     ).fetchone()
     assert left == (2,)
+
+
+def test_an_expression_is_not_evaluated_for_images_that_cancel(orc, connect):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, g int, n int); INSERT INTO t VALUES (1, 1, 1)")
+    orc.execute("CREATE TABLE bare (n int); INSERT INTO bare VALUES (1), (1), (2)")
+    orc.create_view("rows", "SELECT id, 60 / n AS part FROM t", maintain="on_read")
+    orc.create_view("sums", "SELECT g, sum(60 / n) AS s FROM t GROUP BY g", maintain="on_read")
+    orc.create_view("bag", "SELECT 60 / n AS part FROM bare", maintain="on_read")
+    connection = connect(autocommit=True)
+    for table in ("t (id, g, n) VALUES (2, 1, 0), (3, 2, 0)", "bare VALUES (0), (0), (2)"):
+        connection.execute(SQL("INSERT INTO {}").format(SQL(table)))
+    connection.execute("UPDATE t SET n = 3 WHERE id = 2; DELETE FROM t WHERE id = 3")
+    connection.execute("UPDATE bare SET n = 3 WHERE n = 0")
+    assert wrong(connection, orc, "rows", "sums", "bag") == {}
+    with pytest.raises(UnsupportedError, match="may fail for pairs of rows"):
+        orc.create_view(
+            "pairs", "SELECT t.id, t.g / bare.n AS p FROM t JOIN bare USING (n)", maintain="on_read"
+        )

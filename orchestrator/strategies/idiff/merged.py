@@ -42,6 +42,7 @@ from orchestrator.engine.diffs import Bag
 from orchestrator.engine.distinguishable import look_alike
 from orchestrator.engine.terms import renamed, same, shown
 from orchestrator.strategies.idiff.bags import unnumbered
+from orchestrator.strategies.idiff.failing import fails_above_a_join, may_fail
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.grouping import Groups
 
@@ -144,13 +145,26 @@ def _is_stored(groups: Groups, operator: Grouping | Distinct) -> bool:
     )
 
 
-def _change(plan: Operator, reader: _Reader) -> Bag:
-    """Return the pending change of a plan."""
+def _change(plan: Operator, reader: _Reader, above: Grouping | None = None) -> Bag:
+    """Return the pending change of a plan, for the groups `above`.
+
+    If an expression may fail, images that cancel are left out first.
+    """
+    whole = plan if above is None else above.with_children((plan,))
+    if fails_above_a_join(whole):
+        raise NotModelledError(
+            "an expression over several tables may fail for pairs of rows that the query never computes",
+            plan.label,
+        )
+    fails = any(may_fail(operator) for operator in walk(whole))
     for leaf in walk(plan):
         if isinstance(leaf, Scan) and leaf.table.oid not in reader.static:
             sign = Column(reader.symbols.fresh("sign"), "integer", "integer_ops", exact=True)
             scan = PendingScan.of(leaf, sign, reader.symbols)
-            reader.bags[leaf] = Bag(scan, sign)
+            images = Bag(scan, sign)
+            reader.bags[leaf] = (
+                _single(_net(images, leaf.columns, reader), reader) if fails else images
+            )
     change = bag(plan, reader)
     if change is None:
         raise NotModelledError("no table of the query changes", "")
@@ -165,7 +179,7 @@ def _groups(
         raise NotModelledError("an aggregate of the query cannot be added up", operator.label)
     below = unnumbered(operator.input) or operator.input
     reader.key = groups.by
-    changed = _change(below, reader)
+    changed = _change(below, reader, operator if isinstance(operator, Grouping) else None)
     calls = [Aggregate(groups.rows, filled("coalesce(sum(s), 0)::bigint", s=changed.sign))]
     calls += [c for item in groups.added for c in item.deltas(changed.sign, groups.rows)]
     delta = Grouping(changed.plan, groups.by, tuple(dict.fromkeys(calls)))
@@ -207,9 +221,24 @@ def _net(change: Bag, columns: Sequence[Column], reader: _Reader) -> Bag:
     calls = [Aggregate(net, filled("sum(x)", x=change.sign))]
     given = {column: reader.fresh(column, "") for column in rest}
     calls += [Aggregate(given[c], filled("(array_agg(x))[1]", x=c)) for c in rest]
-    grouped = Grouping(plan, tuple(by), tuple(calls))
+    grouped = Selection(Grouping(plan, tuple(by), tuple(calls)), filled("x <> 0", x=net))
     items = [Item(c, Scalar.column(given.get(c, c))) for c in columns]
     return Bag(Projection(grouped, (*items, Item.kept(net))), net)
+
+
+def _single(net: Bag, reader: _Reader) -> Bag:
+    """Return net rows with a row for each copy."""
+    sign = Column(reader.symbols.fresh("sign"), "integer", "integer_ops", exact=True)
+    number = reader.column("copy")
+    numbers = FunctionScan(
+        (filled("generate_series(1, abs(x)::bigint)", x=net.sign),),
+        reader.symbols.fresh("g"),
+        (number,),
+    )
+    copies = DependentJoin(net.plan, numbers)
+    kept = (column for column in net.plan.columns if column != net.sign)
+    signed = Item(sign, filled("sign(x)::integer", x=net.sign))
+    return Bag(Projection(copies, (*map(Item.kept, kept), signed)), sign)
 
 
 def _without(
