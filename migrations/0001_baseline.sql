@@ -19,6 +19,7 @@ CREATE TABLE idivm.views (
     relation    regclass UNIQUE,
     definition  regclass UNIQUE,
     state       regclass UNIQUE,
+    read_from   regclass,
     status      text NOT NULL DEFAULT 'building'
                 CHECK (status IN ('building', 'ready', 'invalid')),
     strategy    text NOT NULL,
@@ -39,6 +40,8 @@ CREATE TABLE idivm.views (
 COMMENT ON TABLE idivm.views IS 'one row for each maintained view';
 COMMENT ON COLUMN idivm.views.name IS 'the qualified name at the creation; relation follows renames';
 COMMENT ON COLUMN idivm.views.relation IS 'the view that users read; NULL until the first content is computed';
+COMMENT ON COLUMN idivm.views.read_from IS
+    'for a view with maintain = on_read, the view that merges its content with pending changes; NULL if readers see state';
 COMMENT ON COLUMN idivm.views.time_dependent IS 'whether the content may change while no table does, as with now()';
 COMMENT ON COLUMN idivm.views.shown IS
     'where PostgreSQL keeps the query of the relation that users read, as idivm created it';

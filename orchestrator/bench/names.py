@@ -231,6 +231,14 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--clients", type=int, default=10, help="pgbench clients")
     _add_plot(sub)
 
+    sub = bench(
+        "fresh", "views that are always fresh, by mode: rates of writers, and lookups of a group"
+    )
+    sub.add_argument("--seconds", type=float, default=20, help="seconds for each alternative")
+    sub.add_argument("--scale", type=int, default=10, help="pgbench scale")
+    sub.add_argument("--clients", type=int, default=10, help="pgbench clients")
+    sub.add_argument("--lookups", type=int, default=500, help="measured lookups of each kind")
+
     sub = bench("eager", "what eager views add to statements that change their tables")
     sub.add_argument("--parts", type=int, default=100_000, help="rows of parts and of devices")
     sub.add_argument("--repeat", type=int, default=50, help="measured updates of each size")

@@ -118,34 +118,34 @@ def run(
             raise UsageError(f"The benchmark needs --{name} of 1 or more, not {value}.")
     slices = max(1, round(seconds / SLICE)) * repeat
     if dsn is not None:
-        with _databases(dsn, scale, say):
+        with databases(dsn, scale, say):
             return _measure(dsn, clients, slices, say)
     with own_server(pg) as server:
         own = server.up().dsn
-        with _databases(own, scale, say):
+        with databases(own, scale, say):
             in_c_or_say(server, "So capture is measured in plpgsql.", say, KEPT)
             return _measure(own, clients, slices, say)
 
 
 def _measure(dsn: str, clients: int, slices: int, say: Callable[[str], None]) -> Report:
-    with connect(_database(dsn, KEPT)) as orchestrator:
+    with connect(database(dsn, KEPT)) as orchestrator:
         require_durable(orchestrator.connection)
         in_c = catalog.captures_in_c(orchestrator.connection)
         described = {**machine(orchestrator.connection), "capture in": "C" if in_c else "plpgsql"}
         orchestrator.create_view(VIEW, QUERY, staleness="1s")
         view = orchestrator.view(VIEW)
         strategy, staleness = view.strategy, _Staleness(view.id)
-        with _served(_database(dsn, KEPT)):
-            served = _rates(dsn, orchestrator, clients, slices, say, staleness)
-            _require_right(orchestrator)
+        with served_by_serve(database(dsn, KEPT)):
+            served = rates(dsn, orchestrator, clients, slices, say, staleness)
+            require_right(orchestrator)
         orchestrator.alter_view(VIEW, maintain="eager")
-        eager = _rates(dsn, orchestrator, clients, max(1, slices // 3), say, None)
-        _require_right(orchestrator)
+        eager = rates(dsn, orchestrator, clients, max(1, slices // 3), say, None)
+        require_right(orchestrator)
     rows = (
-        _row(f"pgbench -N, {clients} clients, view kept fresh by serve ({strategy})", served),
-        _row(f"pgbench -N, {clients} clients, view eager ({strategy})", eager),
+        rate_row(f"pgbench -N, {clients} clients, view kept fresh by serve ({strategy})", served),
+        rate_row(f"pgbench -N, {clients} clients, view eager ({strategy})", eager),
         {
-            **_row("staleness of the view, 50 % and 99 %", served),
+            **rate_row("staleness of the view, 50 % and 99 %", served),
             "unit": "s",
             "without view": None,
             "with view": None,
@@ -161,7 +161,8 @@ def _measure(dsn: str, clients: int, slices: int, say: Callable[[str], None]) ->
     return Report("writers", described, rows, bars)
 
 
-def _row(name: str, paired: Paired) -> dict[str, Any]:
+def rate_row(name: str, paired: Paired) -> dict[str, Any]:
+    """Return the row of a report for rates without and with a view."""
     bare, kept = paired.medians
     least, most = paired.spread
     return {
@@ -175,21 +176,21 @@ def _row(name: str, paired: Paired) -> dict[str, Any]:
     }
 
 
-def _database(dsn: str, name: str) -> str:
+def database(dsn: str, name: str) -> str:
+    """Return the connection string of a database on the server at `dsn`."""
     return make_conninfo(dsn, dbname=name)
 
 
 @contextmanager
-def _databases(dsn: str, scale: int, say: Callable[[str], None]) -> Iterator[None]:
+def databases(dsn: str, scale: int, say: Callable[[str], None]) -> Iterator[None]:
+    """Create two databases with the tables of pgbench, and drop them at the end."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         program = pgbench(connection.info.server_version // 10_000)
         try:
             for name in (BARE, KEPT):
                 say(f"filling {name}")
                 connection.execute(SQL("CREATE DATABASE {}").format(Identifier(name)))
-                _call(
-                    [program, "--initialize", "--quiet", f"--scale={scale}", _database(dsn, name)]
-                )
+                _call([program, "--initialize", "--quiet", f"--scale={scale}", database(dsn, name)])
             yield
         finally:
             for name in (BARE, KEPT):
@@ -198,7 +199,8 @@ def _databases(dsn: str, scale: int, say: Callable[[str], None]) -> Iterator[Non
 
 
 @contextmanager
-def _served(dsn: str) -> Iterator[None]:
+def served_by_serve(dsn: str) -> Iterator[None]:
+    """Run `idivm serve` on a database."""
     command = [sys.executable, "-m", "orchestrator.cli.main", "serve", "--json"]
     # The list of processes must not show a password in the connection string.
     environment = {**os.environ, "IDIVM_DSN": dsn}
@@ -216,26 +218,28 @@ def _served(dsn: str) -> Iterator[None]:
     reader.join()
 
 
-def _rates(
+def rates(
     dsn: str,
     orchestrator: Orchestrator,
     clients: int,
     slices: int,
     say: Callable[[str], None],
     staleness: _Staleness | None,
+    script: str = "simple-update",
 ) -> Paired:
+    """Return the rates of a script of pgbench on both databases, in turn."""
     program = pgbench(orchestrator.connection.info.server_version // 10_000)
 
     def side(name: str) -> Callable[[], float]:
         def rate() -> float:
-            say(f"pgbench -N on {name}")
+            say(f"pgbench, {script} on {name}")
             command = [
-                *(program, "--skip-some-updates", "--no-vacuum", "--protocol=prepared"),
-                *(f"--client={clients}", "--jobs=2", f"--time={SLICE}", _database(dsn, name)),
+                *(program, f"--builtin={script}", "--no-vacuum", "--protocol=prepared"),
+                *(f"--client={clients}", "--jobs=2", f"--time={SLICE}", database(dsn, name)),
             ]
             if staleness is None or name == BARE:
                 return _rate(command)
-            with staleness.watched(_database(dsn, name)):
+            with staleness.watched(database(dsn, name)):
                 return _rate(command)
 
         return rate
@@ -257,6 +261,7 @@ def _call(command: list[str]) -> str:
     return done.stdout
 
 
-def _require_right(orchestrator: Orchestrator) -> None:
+def require_right(orchestrator: Orchestrator) -> None:
+    """Raise an error if a view differs from its query."""
     if not all(report.equal for report in orchestrator.check()):
         raise DatabaseError(f"{VIEW} differs from its query's answer: what was measured is wrong.")

@@ -113,6 +113,12 @@ def names_behind(connection: Connection[Any]) -> dict[str, str]:
     return {ours: ", ".join(names) for ours, names in behind.items()}
 
 
+def reads_by(connection: Connection[Any], view_id: int) -> str | None:
+    """Return how a read of an on_read view computes its rows: `content`, `content and pending changes`, or `query`."""
+    row = connection.execute("SELECT idivm.reads_by(%s)", [view_id]).fetchone()
+    return None if row is None else row[0]
+
+
 def grant(connection: Connection[Any], relation: Composable, rights: Iterable[Grant]) -> None:
     """Grant rights on a relation again to the roles that still exist."""
     there = {name for (name,) in connection.execute("SELECT rolname FROM pg_roles").fetchall()}

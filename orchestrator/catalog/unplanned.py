@@ -208,6 +208,7 @@ def as_view(connection: Connection[Any], view: UnplannedView) -> ViewInfo:
         oid=view.oid,
         definition=None,
         state=None,
+        read_from=None,
         sources=[],
         created_at=view.asked_at,
         pending=0,

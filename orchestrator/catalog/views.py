@@ -55,6 +55,8 @@ class ViewInfo:
     oid: int | None
     definition: str | None
     state: str | None
+    read_from: str | None
+    """The view that merges its content with pending changes, if it is read through one."""
     sources: list[str]
     """In the order of the plan."""
     created_at: datetime
@@ -131,7 +133,7 @@ _VIEWS = SQL("""
            CASE WHEN v.status = 'ready' AND present.trouble IS NOT NULL THEN 'invalid' ELSE v.status END AS status,
            v.strategy, v.maintain, v.time_dependent,
            v.query, v.options, v.settings, v.plan::text AS plan_text, shown.oid, v.definition::text,
-           v.state::text, used.sources,
+           v.state::text, v.read_from::text, used.sources,
            v.created_at,
            CASE WHEN v.status = 'ready' AND v.id IN (SELECT unnest(near.due) FROM near)
                 THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orchestrator.catalog import ViewInfo
+from orchestrator.catalog import ViewInfo, relations
 from orchestrator.catalog.parts import Parts
 from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.cli.output import (
@@ -71,12 +71,18 @@ def status(options: argparse.Namespace) -> int:
         views = [orchestrator.view(options.view)] if options.view else orchestrator.views()
         parts = {view.id: orchestrator.parts(view) for view in views}
         missing = {view.id: orchestrator.missing_indexes(view) for view in views}
+        reads = {
+            view.id: relations.reads_by(orchestrator.connection, view.id)
+            for view in views
+            if view.read_from
+        }
     if options.json:
         print_json(
             [
                 summary(view)
                 | {"missing_indexes": [dataclasses.asdict(item) for item in missing[view.id]]}
                 | _parts_summary(parts[view.id])
+                | ({"read_uses": reads[view.id]} if view.id in reads else {})
                 for view in views
             ]
         )
@@ -91,6 +97,7 @@ def status(options: argparse.Namespace) -> int:
             ("strategy", f"{view.strategy}, {view.maintain}"),
             ("reads", ", ".join(view.sources) or "no table"),
             ("pending changes", f"{view.pending:,}"),
+            *([("a read uses", reads[view.id] or "")] if view.read_from else []),
             ("last refresh", _last_refresh(view)),
             ("refreshes", f"{view.refreshes:,}, {mean:,.1f} ms on average"),
             ("rows", f"about {view.rows:,}"),
@@ -113,7 +120,7 @@ def status(options: argparse.Namespace) -> int:
 def summary(view: ViewInfo) -> dict[str, Any]:
     """Return the facts about a view for programs."""
     value = dataclasses.asdict(view)
-    for name in ("plan_text", "settings", "oid", "id", "base"):
+    for name in ("plan_text", "settings", "oid", "id", "base", "read_from"):
         del value[name]
     return value
 

@@ -30,6 +30,12 @@ PROGRAM = "\0program"
 SOURCE = "\0source"
 """The schema of captured tables, which have their oid in their names."""
 
+PENDING = "\0pending"
+"""The schema of the pending images of captured tables, which have their oid in their names."""
+
+MARK = "mark"
+"""The name, in the schema of pending images, of the watermark after which changes are pending."""
+
 
 def captured(scan: Scan) -> Scan:
     """Return the scan of a captured table through its source view.
@@ -150,3 +156,63 @@ class DiffScan(_Leaf):
         """Render as unnest in FROM."""
         rows = exp.Anonymous(this="unnest", expressions=[reference(self.variable, PROGRAM)])
         return self._block(this=rows)
+
+
+@dataclass(frozen=True)
+class PendingScan(_Leaf):
+    """The images in a captured table's log that a view has not consumed: old rows have the sign -1, new rows 1.
+
+    A statement that reads them together with tables and states sees all of them in one snapshot.
+    """
+
+    oid: int
+    name: str
+    alias: str
+    mark: str
+    """The alias of the watermark."""
+    outputs: tuple[tuple[Column, str], ...]
+
+    symbol: ClassVar[str] = "pending"
+
+    @staticmethod
+    def of(scan: Scan, sign: Column, symbols: Symbols) -> PendingScan:
+        """Return the pending images of a captured table's scan, with the columns of the scan and their sign."""
+        outputs = tuple((o.column, f"i_{o.attnum}") for o in scan.outputs)
+        alias, mark = symbols.fresh("p"), symbols.fresh("w")
+        return PendingScan(scan.table.oid, called(scan), alias, mark, (*outputs, (sign, "sign")))
+
+    @property
+    def images(self) -> tuple[tuple[Column, str], ...]:
+        """The columns of the images, without the sign."""
+        return self.outputs[:-1]
+
+    @property
+    def label(self) -> str:
+        """The name of the table."""
+        return f"pending {self.name}"
+
+    def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
+        """Return no IDs, because the images are a bag."""
+        return Identified(self, ())
+
+    def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
+        """Render as the images in the log, restricted to those after the watermark."""
+        images = self._block(this=identifier(f"{self.name}\0{self.oid}"), db=identifier(PENDING))
+        mark = exp.Table(
+            this=identifier(MARK),
+            db=identifier(PENDING),
+            alias=exp.TableAlias(this=identifier(self.mark)),
+        )
+        arguments = [
+            reference("xid", self.alias),
+            reference("seq", self.alias),
+            reference("mark", self.mark),
+            reference("source", self.alias),
+        ]
+        pending = exp.Dot(
+            this=identifier("idivm"),
+            expression=exp.Anonymous(this="is_pending", expressions=arguments),
+        )
+        join = exp.Join(this=mark, kind="CROSS")
+        held = reference("held", self.alias)
+        return replace(images, items=(*images.items, join), where=(held, pending))

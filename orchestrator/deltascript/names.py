@@ -92,6 +92,11 @@ class Names:
         return f"refresh_{self.id}"
 
     @property
+    def reading(self) -> Identifier:
+        """The function that decides how a read computes the rows of an on_read view."""
+        return Identifier("idivm_state", f"read_{self.id}")
+
+    @property
     def refresh(self) -> Identifier:
         """The refresh function."""
         return Identifier("idivm_state", self.program)

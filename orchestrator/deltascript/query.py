@@ -13,7 +13,7 @@ from sqlglot import exp
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.deltascript.layout import laid_out
-from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
+from orchestrator.deltascript.leaves import MARK, PENDING, PROGRAM, SOURCE, STATE
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Query
 from orchestrator.deltascript.writer import WIDTH, Lines, dotted, written
@@ -66,6 +66,12 @@ def named(query: Query, names: Names, shapes: Mapping[str, str] | None = None) -
             source = names.sources[int(node.name.partition("\0")[2])]
             node.set("this", identifier(f"s{source.id}"))
             node.set("db", identifier("idivm_def"))
+        if isinstance(node, exp.Table) and node.db == PENDING:
+            if node.name == MARK:
+                return _mark(node, names)
+            source = names.sources[int(node.name.partition("\0")[2])]
+            node.set("this", identifier(f"s{source.id}_images"))
+            node.set("db", identifier("idivm_log"))
         if isinstance(node, exp.Column) and "\0" in node.name:
             oid, _, attnum = node.name.partition("\0")[2].partition(".")
             return reference(names.sources[int(oid)].columns[int(attnum)], node.table)
@@ -79,6 +85,14 @@ def named(query: Query, names: Names, shapes: Mapping[str, str] | None = None) -
     tree = query.tree.transform(rename, copy=False)
     assert isinstance(tree, exp.Expr)
     return tree
+
+
+def _mark(table: exp.Table, names: Names) -> exp.Subquery:
+    """Return the watermark of the view as a table of one row."""
+    mark = exp.Table(this=identifier("watermarks"), db=identifier("idivm"))
+    view = exp.EQ(this=reference("view", "watermarks"), expression=exp.Literal.number(names.id))
+    query = exp.select(reference("mark", "watermarks")).from_(mark).where(view)
+    return exp.Subquery(this=query, alias=table.args["alias"].copy())
 
 
 def stored(names: Names, role: str) -> Composed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sqlglot import exp
 
@@ -115,6 +115,8 @@ class Composer:
         """The scans of the states, by roles."""
         self.variables: list[tuple[str, str]] = []
         """All variables of the program, and the roles of their row types."""
+        self.groups: dict[str, Any] = {}
+        """How the aggregates of stored groups are maintained, by roles; the rule of groups knows the form."""
         self.changes: dict[str, Changes] = {}
         """The variables with the changes of states, for states whose changes may be read, by roles."""
         self.classes: dict[tuple[int, ChangeKind, frozenset[int]], ChangeClass] = {}

@@ -15,7 +15,7 @@ from orchestrator.errors import UsageError
 class OptionValues(TypedDict, total=False):
     """The options of a view as keywords of `create_view` and `alter_view`; docs/reference/options.md explains them."""
 
-    maintain: Literal["deferred", "eager", "on_commit"]
+    maintain: Literal["deferred", "eager", "on_commit", "on_read"]
     strategy: Literal["auto", "id", "tuple", "recursive", "viewtree", "skew", "recompute"]
     cache: Literal["auto", "on", "off"]
     minimise: Literal["on", "off"]
@@ -41,7 +41,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
 }
 
 MODES = _ALLOWED["maintain"]
-"""When a view is updated: by refreshes, after each statement, or at each commit."""
+"""When a view is updated: by refreshes, after each statement, at each commit, or by refreshes and reads."""
 
 _FREE = ("updatable", "variable_order", "epsilon", "static", "factorizable")
 """Options whose values are only checked when the view is planned, for example names of tables."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 STRATEGIES = ("auto", "id", "tuple", "recursive", "viewtree", "skew", "recompute")
 """Values for `CREATE VIEW ... WITH (strategy = ...)`."""
 
-MODES = {"deferred": False, "eager": True, "on_commit": True}
+MODES = {"deferred": False, "eager": True, "on_commit": True, "on_read": True}
 """Values for `WITH (maintain = ...)`, and whether such a view must be right after each commit."""
 
 EPSILONS = ("0", "0.25", "0.5", "0.75", "1")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -216,7 +216,8 @@ class Runner(Acts):
         if step.views and not names:
             return
         try:
-            unequal = self.refreshed(self.space.orc, step.how, names)
+            with self._read_before_and_after():
+                unequal = self.refreshed(self.space.orc, step.how, names)
         except (IdivmError, psycopg.Error) as error:
             if code_of(error) in CONTENDED and self.space.late:
                 return
@@ -227,6 +228,23 @@ class Runner(Acts):
         self.compare(names or list(self.views))
         if unequal:
             raise CaseError("check", "", f"check says that {unequal} differ, the oracle does not")
+
+    @contextmanager
+    def _read_before_and_after(self) -> Iterator[None]:
+        """Compare on_read views before a refresh, and after it in a snapshot that is older than the refresh."""
+        views = self.kept("on_read")
+        if not views or self.storming:
+            yield
+            return
+        self.compare(views)
+        with self.space.connection() as reader:
+            reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            reader.execute("SELECT FROM idivm.views")
+            yield
+            # The refresh may collect the logs that this snapshot needs.
+            with suppress(psycopg.errors.SerializationFailure):
+                self.space.compare_within(reader, views)
+            reader.execute("ROLLBACK")
 
     def _late(self, number: int, step: Late) -> None:
         if self.space.late:

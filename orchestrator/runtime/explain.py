@@ -12,6 +12,7 @@ from psycopg import Connection
 from orchestrator import screenful
 from orchestrator.catalog import ViewInfo
 from orchestrator.catalog import costs as catalog_costs
+from orchestrator.deltascript import emit
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     BagTable,
@@ -27,6 +28,7 @@ from orchestrator.drawing import Graph, graphs_of
 from orchestrator.planning import notices
 from orchestrator.planning.view import plan_view
 from orchestrator.runtime.installation import indexes, install
+from orchestrator.runtime.installation.names import names_of
 from orchestrator.runtime.installation.new_view import NewView
 
 
@@ -313,4 +315,21 @@ def _sql(connection: Connection[Any], view: ViewInfo) -> str:
         "SELECT pg_get_viewdef(definition) FROM idivm.views WHERE id = %s", [view.id]
     ).fetchone()
     assert definition is not None
-    return f"-- {view.definition}\n{definition[0]}\n\n" + "\n".join(row[0] for row in rows)
+    parts = [f"-- {view.definition}\n{definition[0]}\n", *(row[0] for row in rows)]
+    return "\n".join([*parts, *_read_query(connection, view)])
+
+
+def _read_query(connection: Connection[Any], view: ViewInfo) -> list[str]:
+    """Return what a read of an on_read view runs: the choice of a branch, and the merged query."""
+    if view.read_from is None:
+        return []
+    names = names_of(view)
+    rows = connection.execute(
+        "SELECT format(E'-- %%s\n%%s\n', r.name, pg_get_viewdef(r.name::regclass)) FROM unnest(%s::text[]) AS r(name)"
+        " UNION ALL SELECT pg_get_functiondef(%s::regproc)",
+        [
+            [view.read_from, names.state(emit.MERGED).as_string(connection)],
+            names.reading.as_string(connection),
+        ],
+    ).fetchall()
+    return [row[0] for row in rows]

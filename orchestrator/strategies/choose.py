@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from orchestrator.algebra.unsupported import Unsupported
-from orchestrator.deltascript.plan import CACHE, Estimate, MaintenancePlan, Reason, Strategy
+from orchestrator.deltascript.plan import (
+    CACHE,
+    ON_READ,
+    Estimate,
+    MaintenancePlan,
+    Reason,
+    Strategy,
+)
 from orchestrator.errors import UnsupportedError
 from orchestrator.strategies import plan_cost, recompute
 from orchestrator.strategies.idiff import compose
@@ -69,6 +76,8 @@ def choose(request: PlanningRequest, wanted: str) -> MaintenancePlan:
                 " representation = factorized out."
             )
         wanted = str(Strategy.VIEW_TREE)
+    if request.maintain == ON_READ:
+        return _readable(request, wanted)
     plans: dict[Strategy, MaintenancePlan | Unsupported] = {}
     if wanted != "auto":
         candidates = [Strategy(wanted)]
@@ -78,6 +87,30 @@ def choose(request: PlanningRequest, wanted: str) -> MaintenancePlan:
             return best
         candidates = [name for name in STRATEGIES if name != Strategy.SKEW]
     return _first(request, candidates, plans, asked_for=wanted != "auto")
+
+
+def _readable(request: PlanningRequest, wanted: str) -> MaintenancePlan:
+    """Return the cheapest plan whose content a read can merge with pending changes."""
+    names = [Strategy.ID, Strategy.TUPLE] if wanted == "auto" else [Strategy(wanted)]
+    plans: dict[Strategy, MaintenancePlan | Unsupported] = {}
+    if wanted == "auto" and not request.time_dependent:
+        best = _cheapest(request, plans)
+        if best is not None and best.program.merged is not None:
+            return best
+    because = "no rule says how"
+    for name in names:
+        plan = _time_dependence(request, name) or plans.get(name) or STRATEGIES[name](request)
+        if isinstance(plan, MaintenancePlan) and plan.program.merged is not None:
+            return _first(request, [name], {name: plan}, asked_for=wanted != "auto")
+        if isinstance(plan, Unsupported):
+            because = str(plan)
+        elif plan.program.not_merged:
+            because = plan.program.not_merged
+            break
+    raise UnsupportedError(
+        f"A read cannot merge the pending changes of this query: {because.rstrip(': ')}."
+        " Take maintain = eager, or maintain = deferred with idivm serve."
+    )
 
 
 def _first(

@@ -159,7 +159,8 @@ END', base, format('idivm_log.%I', base || '_a'), format('idivm_log.%I', base ||
 END
 $$;
 
--- An index of the log by transaction, which finds the few rows that a synchronous view has yet to consume.
+-- Indexes of the log by transaction. They find the few rows that a synchronous view has yet to consume, or that a read
+-- merges; for reads, also the TRUNCATEs among them.
 CREATE OR REPLACE FUNCTION idivm.index_log(source integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -169,6 +170,11 @@ BEGIN
     FOREACH segment IN ARRAY ARRAY['_a', '_b'] LOOP
         EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON idivm_log.%I (xid)',
                        's' || source || segment || '_xid', 's' || source || segment);
+        IF EXISTS (SELECT FROM idivm.view_sources vs JOIN idivm.views v ON v.id = vs.view
+                   WHERE vs.source = index_log.source AND v.maintain = 'on_read') THEN
+            EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON idivm_log.%I (xid) WHERE op = %L',
+                           's' || source || segment || '_cut', 's' || source || segment, 'T');
+        END IF;
     END LOOP;
 END
 $$;

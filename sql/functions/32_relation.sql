@@ -15,7 +15,7 @@ BEGIN
                                E',\n    ' ORDER BY a.attnum)
              FROM pg_attribute a LEFT JOIN pg_attribute d ON d.attrelid = v.definition AND d.attnum = a.attnum
              WHERE a.attrelid = v.relation AND a.attnum > 0),
-            E'\n   FROM ', v.state, E' s\n  WHERE ',
+            E'\n   FROM ', coalesce(v.read_from, v.state), E' s\n  WHERE ',
             CASE WHEN q.oid IS NULL THEN format('(%L::regclass IS NOT NULL);', v.definition)
                  ELSE format('((%L::regclass IS NOT NULL) AND (%L::regclass IS NOT NULL));', v.definition, q.oid::regclass) END),
             ' s.', ' ')

@@ -342,7 +342,7 @@ BEGIN
         JOIN pg_class d ON d.oid = v.definition
         CROSS JOIN LATERAL (
             SELECT 'FUNCTION', p.oid::regprocedure::text, p.proowner FROM pg_proc p
-            WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname = 'refresh_' || v.id
+            WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname IN ('refresh_' || v.id, 'read_' || v.id)
             UNION ALL
             SELECT CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass::text, c.relowner FROM pg_class c
             WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind IN ('r', 'v')
@@ -350,7 +350,7 @@ BEGIN
         ) AS object (kind, name, owner)
         WHERE v.id = view_id AND object.owner <> d.relowner
       UNION ALL
-        SELECT format('GRANT SELECT ON %s TO %s WITH GRANT OPTION', v.state, c.relowner::regrole)
+        SELECT format('GRANT SELECT ON %s TO %s WITH GRANT OPTION', coalesce(v.read_from, v.state), c.relowner::regrole)
         FROM idivm.views v JOIN pg_class c ON c.oid = v.relation JOIN pg_class d ON d.oid = v.definition
         WHERE v.id = view_id AND c.relowner <> d.relowner
     LOOP

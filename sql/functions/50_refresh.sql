@@ -610,7 +610,7 @@ BEGIN
             JOIN idivm.sources s ON s.id = vs.source
             WHERE vs.view = v.id
         ) AS reads
-        WHERE v.id = view_id AND v.maintain = 'deferred' AND NOT v.time_dependent AND NOT reads.is_above
+        WHERE v.id = view_id AND v.maintain IN ('deferred', 'on_read') AND NOT v.time_dependent AND NOT reads.is_above
           AND NOT EXISTS (SELECT FROM idivm.sources above WHERE above.relation = v.state);
         IF NOT FOUND THEN
             RETURN;

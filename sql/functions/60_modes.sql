@@ -248,9 +248,10 @@ DECLARE
     source integer;
 BEGIN
     FOR source IN
-        SELECT DISTINCT vs.source FROM idivm.view_sources vs
-        WHERE vs.view IN (SELECT idivm.synchronous_views())
-          AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_xid')) IS NULL
+        SELECT DISTINCT vs.source FROM idivm.view_sources vs JOIN idivm.views v ON v.id = vs.view
+        WHERE v.id IN (SELECT idivm.synchronous_views())
+              AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_xid')) IS NULL
+           OR v.maintain = 'on_read' AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_cut')) IS NULL
         ORDER BY vs.source
     LOOP
         PERFORM idivm.index_log(source);
@@ -258,9 +259,11 @@ BEGIN
     -- Others pay nothing for an index.
     FOR one IN
         SELECT c.oid::regclass AS index FROM pg_class c
-        WHERE c.relnamespace = 'idivm_log'::regnamespace AND c.relname ~ '^s[0-9]+_[ab]_xid$'
+        WHERE c.relnamespace = 'idivm_log'::regnamespace AND c.relkind = 'i' AND c.relname ~ '^s[0-9]+_[ab]_(xid|cut|[on]_)'
           AND substring(c.relname, '^s([0-9]+)')::integer NOT IN (
-              SELECT vs.source FROM idivm.view_sources vs WHERE vs.view IN (SELECT idivm.synchronous_views()))
+              SELECT vs.source FROM idivm.view_sources vs JOIN idivm.views v ON v.id = vs.view
+              WHERE v.maintain = 'on_read'
+                 OR c.relname ~ '_xid$' AND v.id IN (SELECT idivm.synchronous_views()))
     LOOP
         EXECUTE format('DROP INDEX %s', one.index);
     END LOOP;

@@ -190,7 +190,8 @@ BEGIN
     LOOP
         EXECUTE format('DROP FUNCTION %s %s', object.signature, CASE WHEN object.is_trigger THEN 'CASCADE' END);
     END LOOP;
-    EXECUTE format('DROP VIEW IF EXISTS idivm_log.%I, idivm_log.%I, idivm_log.%I', base, base || '_changes', base || '_image');
+    EXECUTE format('DROP VIEW IF EXISTS idivm_log.%I, idivm_log.%I, idivm_log.%I', base, base || '_images', base || '_changes');
+    EXECUTE format('DROP VIEW IF EXISTS idivm_log.%I', base || '_image');
     EXECUTE format('DROP TABLE IF EXISTS idivm_log.%I, idivm_log.%I', base || '_a', base || '_b');
     EXECUTE format('DROP SEQUENCE IF EXISTS idivm_log.%I', base || '_seq');
     EXECUTE format('DROP VIEW IF EXISTS idivm_def.%I', base);
@@ -207,6 +208,26 @@ BEGIN
     END IF;
 END
 $$;
+
+-- Drop the views and the function by which an on_read view is read.
+CREATE OR REPLACE FUNCTION idivm.drop_read_views(view_id integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    read_view text;
+BEGIN
+    -- The one that reads the other was created later.
+    FOR read_view IN
+        SELECT c.oid::regclass::text FROM pg_class c
+        WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind = 'v' AND c.relname ~ ('_(on_read|merged)_' || view_id || '$')
+        ORDER BY c.oid DESC
+    LOOP
+        EXECUTE format('DROP VIEW %s', read_view);
+    END LOOP;
+    EXECUTE format('DROP FUNCTION IF EXISTS idivm_state.%I()', 'read_' || view_id);
+END
+$$;
+COMMENT ON FUNCTION idivm.drop_read_views(integer) IS 'drops the views and the function by which an on_read view is read';
 
 -- Remove a view and all that only this view used; also its public relation unless `keep_relation` is set. A
 -- collection reads a log's numbers before its rows, but dropping a log locks them in the other order. So the
@@ -231,6 +252,8 @@ BEGIN
     IF NOT keep_relation AND EXISTS (SELECT FROM pg_class c WHERE c.oid = v.relation AND c.relkind = 'v') THEN
         EXECUTE format('DROP VIEW %s', v.relation);
     END IF;
+    -- They read the logs, which are dropped before the states.
+    PERFORM idivm.drop_read_views(view_id);
     FOR object IN
         SELECT p.oid::regprocedure AS signature FROM pg_proc p
         WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname = 'refresh_' || view_id
@@ -315,9 +338,11 @@ BEGIN
                               'AS ' || quote_ident(a.attname)), ', ' ORDER BY a.attnum)
                    FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0) AS columns
         FROM pg_class c
-        LEFT JOIN idivm.views v ON v.id = view_id AND v.state = c.oid AND keep_content
+        LEFT JOIN idivm.views v ON v.id = view_id AND c.oid IN (v.state, v.read_from) AND keep_content
         WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind = 'v'
           AND c.relname ~ ('_' || view_id || '$')
+        -- A view that reads another one was created later.
+        ORDER BY c.oid DESC
     LOOP
         IF one.kept THEN
             EXECUTE format('CREATE OR REPLACE VIEW %s AS SELECT %s WHERE false', one.name, one.columns);

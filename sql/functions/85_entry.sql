@@ -13,7 +13,7 @@ CREATE OR REPLACE FUNCTION idivm.option_patterns() RETURNS TABLE (name text, pat
     LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC
     VALUES
-        ('maintain', '^(deferred|eager|on_commit)$'),
+        ('maintain', '^(deferred|eager|on_commit|on_read)$'),
         ('strategy', '^(auto|id|tuple|recursive|viewtree|skew|recompute)$'),
         ('cache', '^(auto|on|off)$'),
         ('minimise', '^(on|off)$'),

@@ -227,7 +227,9 @@ BEGIN
         WHERE u.relation = view;
     ELSE
         SELECT * INTO v FROM idivm.views planned WHERE planned.id = view_id;
-        IF idivm.may_change_catalog() AND wanted - light = '{}' THEN
+        -- An on_read view has another relation, which the orchestrator creates.
+        IF idivm.may_change_catalog() AND wanted - light = '{}'
+           AND (mode = v.maintain OR 'on_read' NOT IN (mode, v.maintain)) IS NOT FALSE THEN
             IF mode <> v.maintain THEN
                 PERFORM idivm.change_mode(view, view_id, mode);
             END IF;
@@ -287,7 +289,8 @@ BEGIN
     END IF;
     PERFORM idivm.refuse_guest('pause', view);
     SELECT v.maintain INTO mode FROM idivm.views v WHERE v.id = view_id AND v.paused_mode IS NULL;
-    IF mode <> 'deferred' THEN
+    -- A read of an on_read view is current, whoever refreshes it.
+    IF mode NOT IN ('deferred', 'on_read') THEN
         PERFORM idivm.change_mode(view, view_id, 'deferred');
     END IF;
     UPDATE idivm.views v SET paused_mode = mode WHERE v.id = view_id AND v.paused_mode IS NULL;
@@ -311,7 +314,7 @@ BEGIN
     FROM idivm.views before
     WHERE v.id = view_id AND before.id = v.id AND before.paused_mode IS NOT NULL
     RETURNING before.paused_mode INTO mode;
-    IF mode <> 'deferred' THEN
+    IF mode NOT IN ('deferred', 'on_read') THEN
         PERFORM idivm.change_mode(view, view_id, mode);
     END IF;
 END

@@ -34,6 +34,7 @@ VERBS = [
     "skew",
     "load",
     "writers",
+    "fresh",
     "eager",
     "jobs",
     "many",

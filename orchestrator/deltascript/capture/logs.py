@@ -269,8 +269,44 @@ def _read_changes(source: Captured) -> Iterator[Composed]:
         "    WHERE c.xid >= floor AND (c.xid >= ceiling AND c.xid IS DISTINCT FROM consumer\n"
         "                              OR idivm.is_pending(c.xid, c.seq, since, {}));\nEND"
     ).format(source.log("_pending_changes"), view, columns("c", changed), view, Literal(source.id))
+    yield _signed_images(source)
     if source.keyed:
         yield _net_changes(source, changed)
+
+
+def _signed_images(source: Captured) -> Composed:
+    """Return the view of the logged images: old rows with the sign -1, and new rows with the sign 1.
+
+    Each branch reads a segment without a condition, so that PostgreSQL looks up the rows of both segments by an
+    index. Whether a log row has an image of this side is a column. The branch that returns no rows gives the
+    columns their types.
+    """
+    typed = SQL("").join(
+        SQL(", (NULL::{}).{} AS {}").format(
+            source.image, Identifier(name), Identifier(f"i_{column.attnum}")
+        )
+        for column, name in source.columns
+    )
+
+    def branch(segment: str, side: str, sign: int, without: str) -> Composed:
+        values = SQL("").join(
+            SQL(", c.{}").format(Identifier(f"{side}_{column.attnum}"))
+            for column, _ in source.columns
+        )
+        return SQL("SELECT c.seq, c.xid, {}, {}, c.op NOT IN ('T', {}){} FROM {} AS c").format(
+            Literal(source.id), Literal(sign), Literal(without), values, source.log(segment)
+        )
+
+    branches = [
+        branch(segment, side, sign, without)
+        for side, sign, without in (("o", -1, "I"), ("n", 1, "D"))
+        for segment in ("_a", "_b")
+    ]
+    return SQL(
+        "CREATE OR REPLACE VIEW {} AS\n"
+        "SELECT NULL::bigint AS seq, NULL::xid8 AS xid, 0 AS source, 0 AS sign, false AS held{} WHERE false\n"
+        "UNION ALL {}"
+    ).format(source.log("_images"), typed, SQL("\nUNION ALL ").join(branches))
 
 
 def _net_changes(

@@ -12,6 +12,7 @@ from orchestrator.deltascript.plan.costs import (
 )
 from orchestrator.deltascript.plan.enumeration import Enumeration, Partition, Partitioning, Walk
 from orchestrator.deltascript.plan.maintenance import (
+    ON_READ,
     VERSION,
     Definition,
     Evidence,
@@ -20,6 +21,7 @@ from orchestrator.deltascript.plan.maintenance import (
     Program,
     Reason,
 )
+from orchestrator.deltascript.plan.merged import Merged
 from orchestrator.deltascript.plan.query import Query
 from orchestrator.deltascript.plan.steps import (
     Analyse,
@@ -53,6 +55,7 @@ from orchestrator.deltascript.plan.tables import (
 __all__ = [
     "CACHE",
     "CONTENT",
+    "ON_READ",
     "VERSION",
     "Analyse",
     "Apply",
@@ -68,6 +71,7 @@ __all__ = [
     "Evidence",
     "Initialised",
     "MaintenancePlan",
+    "Merged",
     "MissingIndex",
     "Nulls",
     "Partition",

@@ -18,6 +18,7 @@ from orchestrator.deltascript.plan.costs import (
     Statistics,
 )
 from orchestrator.deltascript.plan.enumeration import Enumeration, Partitioning
+from orchestrator.deltascript.plan.merged import Merged
 from orchestrator.deltascript.plan.steps import Step
 from orchestrator.deltascript.plan.stored import decoded, encoded
 from orchestrator.deltascript.plan.strategy import Strategy
@@ -31,7 +32,10 @@ from orchestrator.deltascript.plan.tables import (
     StateView,
 )
 
-VERSION = 1
+ON_READ = "on_read"
+"""The mode in which a read merges pending changes."""
+
+VERSION = 2
 """The version of the stored form of plans. A view with another version is planned again."""
 
 
@@ -103,6 +107,10 @@ class Program:
     not break it."""
     applied: tuple[int, ...] = ()
     """The sources, by oid, whose changes are always applied, however many there are."""
+    merged: Merged | None = None
+    """What a read shows while changes are pending, if the view is maintained on reading."""
+    not_merged: str = ""
+    """Why there is no such query."""
 
     @property
     def variant(self) -> str:
@@ -172,6 +180,11 @@ class MaintenancePlan:
     """The partitioning of a plan with heavy and light parts of relations."""
     enumeration: Enumeration | None = None
     """The enumeration of a content that no table holds."""
+
+    @property
+    def merges(self) -> bool:
+        """Whether a read merges the content with pending changes."""
+        return self.maintain == ON_READ
 
     @property
     def strategy(self) -> str:

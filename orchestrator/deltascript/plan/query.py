@@ -9,9 +9,11 @@ from sqlglot import exp
 
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, identifier
-from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
+from orchestrator.deltascript.leaves import PENDING, PROGRAM, SOURCE, STATE
 
-_QUALIFIER = re.compile("|".join(re.escape(f'"{name}".') for name in (PROGRAM, SOURCE, STATE)))
+_QUALIFIER = re.compile(
+    "|".join(re.escape(f'"{name}".') for name in (PENDING, PROGRAM, SOURCE, STATE))
+)
 
 _NUMBERED = re.compile('"((?:[^"\0]|"")*)\0[0-9.]*"')
 """A captured table or column, with its number after a zero byte."""

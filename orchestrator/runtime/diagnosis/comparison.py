@@ -36,7 +36,16 @@ class CheckReport:
 def refresh_and_compare(
     connection: Connection[Any], ids: Sequence[int], some: bool
 ) -> list[tuple[int, CheckReport]]:
-    """Refresh views in this snapshot and compare them. With `some`, each of them must exist."""
+    """Refresh views in this snapshot and compare them. With `some`, each of them must exist.
+
+    An on_read view is compared before the refresh, with what is pending, and after it.
+    """
+    refresh.pin_tables(connection, ids)
+    before = {
+        view.id: compare(connection, view)
+        for view in catalog.all_views(connection)
+        if view.id in ids and view.read_from is not None and not view.error
+    }
     refresh.refresh_here(connection, ids)
     refresh.pin_tables(connection, ids)
     here = {view.id: view for view in catalog.all_views(connection)}
@@ -45,7 +54,11 @@ def refresh_and_compare(
         for item in ids
         if item in here or some
     ]
-    return [(view.id, compare(connection, view)) for view in wanted]
+    reports = [(view.id, compare(connection, view)) for view in wanted]
+    return [
+        (view_id, before[view_id] if report.equal and view_id in before else report)
+        for view_id, report in reports
+    ]
 
 
 def compare_on_standby(

@@ -294,8 +294,8 @@ def _fill(
     names = bound(connection, names)
     # Publish while there are no writers if writers maintain the view, or maintained the replaced view. The
     # same holds if other views read it, because these are planned again with it.
-    kept = {plan.maintain, replaced.maintain if replaced else modes.DEFERRED}
-    by_writers = kept != {modes.DEFERRED} or bool(readers)
+    kept = {plan.maintain, *([replaced.maintain] if replaced else [])}
+    by_writers = not kept <= modes.BY_REFRESHES or bool(readers)
     attempts = ATTEMPTS if new.waiting or new.adopted else 1
     progress.reach(connection, names.view, "compute")
     prepared = initialise(connection, plan, names) if initialise else None

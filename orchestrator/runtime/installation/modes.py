@@ -14,11 +14,15 @@ from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL
 
 from orchestrator.catalog import ViewInfo
+from orchestrator.deltascript.plan import ON_READ
 from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.runtime import refresh
 
 DEFERRED = "deferred"
+
+BY_REFRESHES = frozenset({DEFERRED, ON_READ})
+"""The modes in which writers only log their changes."""
 
 
 def is_synchronous(connection: Connection[Any], view_id: int) -> bool:
@@ -106,6 +110,9 @@ def altered(view: ViewInfo, given: tuple[tuple[str, str], ...]) -> ViewOptions:
 def asks_for_another_plan(view: ViewInfo, options: ViewOptions) -> bool:
     """Return whether options require another plan than the options that a view was planned with."""
     before = parse_options(view.options.items())
+    if options.maintain != before.maintain and ON_READ in (options.maintain, before.maintain):
+        # Its readers see another relation, and not every plan has one.
+        return True
     return (
         replace(
             options,

@@ -47,7 +47,7 @@ def publish_content(
 
     Plan the maintained views above a replaced view again. The caller recomputes them.
     """
-    state = names.state(plan.program.content)
+    state = emit.readable(plan.merges, plan.program, names)
     given = new.waiting or new.adopted
     timeout: tuple[Any, ...] | None = None
     if given is not None:
@@ -60,6 +60,9 @@ def publish_content(
         raise DatabaseError(f"{new.waiting.relation} was changed meanwhile; plan it again.")
     if new.adopted is not None:
         catalog_take_over.exchange(connection, new.adopted)
+    if plan.merges:
+        for statement in emit.create_read_views(plan.program, names):
+            connection.execute(statement)
     above = ", ".join(catalog.view_by_id(connection, reader).name for reader in readers)
     try:
         replacing = replaced is not None or given is not None
@@ -81,13 +84,17 @@ def publish_content(
             [replaced.id],
         )
     connection.execute(
-        "UPDATE idivm.views SET status = 'ready', relation = %s::regclass, state = %s::regclass WHERE id = %s",
+        "UPDATE idivm.views SET status = 'ready', relation = %s::regclass, state = %s::regclass,"
+        " read_from = %s::regclass WHERE id = %s",
         [
             relation.as_string(connection),
             names.state(plan.program.content).as_string(connection),
+            state.as_string(connection) if plan.merges else None,
             names.id,
         ],
     )
+    if plan.merges:
+        connection.execute("SELECT idivm.sync_modes()")
     if given is not None:
         connection.execute("SELECT idivm.hand_over(%s)", [names.id])
     catalog.describe(connection, names.id)
@@ -114,7 +121,7 @@ def show_again(connection: Connection[Any], view: ViewInfo) -> None:
     assert view.definition is not None and view.state is not None
     names, relation = names_of(view), SQL(view.relation)
     columns = [name for name, _ in catalog_objects.columns(connection, names.definition)]
-    _show(connection, names, relation, columns, SQL(view.state), replacing=True)
+    _show(connection, names, relation, columns, SQL(view.read_from or view.state), replacing=True)
     connection.execute(
         "UPDATE idivm.views SET relation = %s::regclass WHERE id = %s", [view.relation, view.id]
     )

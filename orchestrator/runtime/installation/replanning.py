@@ -212,12 +212,20 @@ def _restate(
         connection.execute(statement)
     for statement in emit.index_states(plan.program, names, content=not kept):
         connection.execute(statement)
+    if plan.merges:
+        for statement in emit.create_read_views(plan.program, names):
+            connection.execute(statement)
     if kept:
         return None
     catalog_take_over.make_indexes(connection, view.oid, view.id, names.state(plan.program.content))
     options = catalog_take_over.options_of(connection, SQL(view.relation))
     for statement in emit.create_relation(
-        plan.program, names, SQL(view.relation), replacing=True, options=options
+        plan.program,
+        names,
+        SQL(view.relation),
+        replacing=True,
+        options=options,
+        merging=plan.merges,
     ):
         connection.execute(statement)
     connection.execute(

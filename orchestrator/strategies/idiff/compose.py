@@ -28,6 +28,7 @@ from orchestrator.deltascript.plan import (
     CONTENT,
     Assign,
     MaintenancePlan,
+    Merged,
     StateTable,
     Step,
     Strategy,
@@ -44,6 +45,7 @@ from orchestrator.engine.terms import shown
 from orchestrator.engine.width import too_wide
 from orchestrator.strategies.idiff import rules
 from orchestrator.strategies.idiff.bags import numbered, unnumbered
+from orchestrator.strategies.idiff.merged import merged
 from orchestrator.strategies.idiff.recursive import change_of_join
 from orchestrator.strategies.idiff.rules.base import (
     bag,
@@ -162,12 +164,15 @@ class _Composition:
             for state in self.composer.states
         ]
         maintained = request.maintained_by(self.strategy, states, script, self.composer.variables)
+        read = merged(self.root, identified.columns, self.composer, request.columns)
         return replace(
             maintained,
             program=replace(
                 maintained.program,
                 probes=table_probes(lookups),
                 costs=costs(self.composer, request.statistics),
+                merged=read if isinstance(read, Merged) else None,
+                not_merged=str(read) if isinstance(read, Unsupported) else "",
             ),
             evidence=replace(maintained.evidence, notes=tuple(dict.fromkeys(self.composer.notes))),
         )

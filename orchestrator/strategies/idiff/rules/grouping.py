@@ -65,7 +65,7 @@ def _(operator: Grouping, composer: Composer) -> frozenset[Column] | None:
 
 
 @dataclass(frozen=True)
-class _Groups:
+class Groups:
     """Groups, and how each of their aggregates is maintained."""
 
     whole: Grouping
@@ -127,8 +127,9 @@ def _store_groups(
     values = [_store_values(item, operator, changed, composer) for item in counted.values()]
     whole = Grouping(operator.input, operator.by, (*operator.aggregates, rows, *calls))
     state = store(role, whole, operator.by, composer)
+    groups = Groups(whole, rows.column, tuple(added), tuple(extremes), looks)
+    composer.groups[role] = groups
     if changed is not None:
-        groups = _Groups(whole, rows.column, tuple(added), tuple(extremes), looks)
         _add(Upkeep(state, composer), groups, changed, dict(zip(counted, values, strict=True)))
     return state
 
@@ -177,7 +178,7 @@ def _store_values(
 
 def _add(
     upkeep: Upkeep,
-    groups: _Groups,
+    groups: Groups,
     changed: Bag,
     values: Mapping[Scalar, tuple[Column, Bag | None]],
 ) -> None:
@@ -222,7 +223,7 @@ def _add(
         upkeep.insert(Projection(subsets[1], (*map(Item.kept, (*by, *groups.numbers)), *items)))
 
 
-def _groups_to_read_again(upkeep: Upkeep, groups: _Groups, delta: DiffScan) -> DiffScan:
+def _groups_to_read_again(upkeep: Upkeep, groups: Groups, delta: DiffScan) -> DiffScan:
     """Return the groups that may show a value that none of their rows has any more."""
 
     def doubt(stored: Mapping[Column, Column]) -> Scalar:
@@ -236,7 +237,7 @@ def _groups_to_read_again(upkeep: Upkeep, groups: _Groups, delta: DiffScan) -> D
 
 
 def _change_of_groups(
-    groups: _Groups,
+    groups: Groups,
     changed: Bag,
     values: Mapping[Scalar, tuple[Column, Bag | None]],
     removed: Column,

@@ -1,0 +1,122 @@
+-- Reading a view that merges pending changes (maintain = on_read).
+
+-- Return how a read of a view computes its rows: 'N' from the stored content, because nothing is pending, 'C' from
+-- the content and the pending changes, 'R' by the query of the view, 'Q' also by the query, because too many changes
+-- are pending. The function idivm_state.read_<id>() of the view
+-- passes its logs, whether changes are pending in them, and what is_steady said. Everything is asked in the snapshot of the
+-- statement that reads, so the functions are STABLE; only the sizes and files of logs are as they are now.
+CREATE OR REPLACE FUNCTION idivm.read_kind(view_id integer, has_pending boolean, is_steady boolean, logs regclass[])
+    RETURNS "char"
+    LANGUAGE plpgsql STABLE PARALLEL RESTRICTED
+    SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    one record;
+    stack text;
+BEGIN
+    SELECT v.status = 'ready' AND NOT idivm.is_foreign(w) AS usable, log.recycled, log.bytes
+    INTO one
+    FROM idivm.views v
+    JOIN idivm.watermarks w ON w.view = v.id
+    CROSS JOIN LATERAL (
+        SELECT bool_or(pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode) AS recycled,
+               max(CASE WHEN has_pending THEN pg_relation_size(c.oid) END) AS bytes
+        FROM pg_class c WHERE c.oid = ANY (logs)
+    ) AS log
+    WHERE v.id = view_id;
+    IF one.recycled THEN
+        RAISE EXCEPTION 'the change log was collected after this transaction took its snapshot'
+            USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+    END IF;
+    IF one.usable IS NOT TRUE OR is_steady IS NOT TRUE AND idivm.has_drifted(view_id) THEN
+        RETURN 'R';
+    END IF;
+    IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
+        GET DIAGNOSTICS stack = PG_CONTEXT;
+        IF idivm.is_mid_statement(ARRAY[view_id], stack) THEN
+            -- Rows may be in a table and not yet in its log.
+            RETURN 'R';
+        END IF;
+    END IF;
+    IF has_pending AND one.bytes > 4194304 AND idivm.has_too_many_to_merge(view_id) THEN
+        RETURN 'Q';
+    END IF;
+    RETURN CASE WHEN has_pending THEN 'C' ELSE 'N' END;
+END
+$$;
+COMMENT ON FUNCTION idivm.read_kind(integer, boolean, boolean, regclass[]) IS
+    'how a read of an on_read view computes its rows: N from the content, C with pending changes, R or Q by the query';
+
+-- Return whether the pending changes of a view take more pages than its tables, so that its query reads less than a read
+-- that merges them. Smaller logs are merged without a look.
+CREATE OR REPLACE FUNCTION idivm.has_too_many_to_merge(view_id integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    since idivm.watermark := (SELECT w.mark FROM idivm.watermarks w WHERE w.view = view_id);
+    segment record;
+    pending numeric := 0;
+    tables numeric;
+BEGIN
+    tables := (SELECT sum(pg_relation_size(m.member)) / current_setting('block_size')::integer
+               FROM idivm.view_sources vs JOIN idivm.source_members m ON m.source = vs.source WHERE vs.view = view_id);
+    FOR segment IN
+        SELECT vs.source, c.oid::regclass AS name
+        FROM idivm.view_sources vs
+        JOIN pg_class c ON c.relnamespace = 'idivm_log'::regnamespace
+                       AND c.relname IN ('s' || vs.source || '_a', 's' || vs.source || '_b')
+        WHERE vs.view = view_id AND pg_relation_size(c.oid) > 4194304
+    LOOP
+        pending := pending + idivm.pending_pages(segment.source, segment.name, since);
+    END LOOP;
+    RETURN pending > tables;
+END
+$$;
+COMMENT ON FUNCTION idivm.has_too_many_to_merge(integer) IS
+    'whether so many changes are pending for an on_read view that a read runs the query instead of merging them';
+
+-- Return that nothing has drifted, as a constant for the planner. The function idivm_state.read_<id>() asks it in a
+-- statement that depends on the definition of the view, so PostgreSQL plans the statement again, and asks again, after a
+-- change of a table, of its triggers, indexes and columns, or of a plain view below. Such a change of a user's function
+-- may be hidden in another function, so false is returned for a view that calls any; a read then looks by itself. Do
+-- not use it in indexes or other stored expressions.
+CREATE OR REPLACE FUNCTION idivm.is_steady(view_id integer) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN NOT EXISTS (SELECT FROM idivm.view_code k WHERE k.view = view_id AND k.bodies IS NOT NULL)
+           AND NOT idivm.reads_unlogged(view_id) AND NOT idivm.has_drifted(view_id);
+END
+$$;
+COMMENT ON FUNCTION idivm.is_steady(integer) IS
+    'whether nothing had drifted when a statement was planned, for a view that calls no user code';
+
+-- Tell the reader that too many changes are pending, once when the planner computes this constant; return true.
+CREATE OR REPLACE FUNCTION idivm.tell_of_query(view_id integer) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view text := (SELECT v.relation FROM idivm.views v WHERE v.id = view_id);
+BEGIN
+    RAISE NOTICE 'so many changes of % are pending that reads run its query', view
+        USING HINT = format('CALL idivm.refresh_all(%L) brings it up to date; idivm serve keeps it up to date.', view);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION idivm.tell_of_query(integer) IS 'tells the reader of an on_read view that reads run its query';
+
+-- Return how a read of a view would compute its rows, in words; NULL if it shows a stored content.
+CREATE OR REPLACE FUNCTION idivm.reads_by(view_id integer) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    kind "char";
+BEGIN
+    IF EXISTS (SELECT FROM idivm.views v WHERE v.id = view_id AND v.read_from IS NOT NULL) THEN
+        EXECUTE format('SELECT idivm_state.%I()', 'read_' || view_id) INTO kind;
+    END IF;
+    RETURN CASE kind WHEN 'N' THEN 'content' WHEN 'C' THEN 'content and pending changes' WHEN 'R' THEN 'query' END;
+END
+$$;
+COMMENT ON FUNCTION idivm.reads_by(integer) IS
+    'how a read of an on_read view computes its rows: content, content and pending changes, or query';

@@ -1,0 +1,27 @@
+"""Every mode is measured, and the lookups of groups."""
+
+import psycopg
+import pytest
+
+from orchestrator.bench import fresh, writers
+from orchestrator.errors import UsageError
+
+
+@pytest.mark.slow
+def test_modes_and_lookups_are_measured(dsn, monkeypatch):
+    monkeypatch.setattr(writers, "SLICE", 1)
+    monkeypatch.setattr(fresh, "require_durable", lambda connection: None)
+    report = fresh.run(dsn=dsn, seconds=1, scale=1, clients=2, lookups=3, say=lambda text: None)
+    assert len(report.rows) == len(fresh.MODES) + 1
+    assert all(row["with view"] > 0 for row in report.rows)
+    assert [bar.op for bar in report.bars] == [">=", "<="]
+    with psycopg.connect(dsn) as connection:
+        left = connection.execute(
+            "SELECT count(*) FROM pg_database WHERE datname LIKE 'idivm_bench%'"
+        )
+        assert left.fetchone() == (0,)
+
+
+def test_a_size_below_one_is_refused():
+    with pytest.raises(UsageError, match="--lookups of 1 or more"):
+        fresh.run(lookups=0)
