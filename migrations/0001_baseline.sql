@@ -24,6 +24,7 @@ CREATE TABLE idivm.views (
     strategy    text NOT NULL,
     maintain    text NOT NULL,
     time_dependent      boolean NOT NULL DEFAULT false,
+    has_clock   boolean NOT NULL DEFAULT false,
     query       text NOT NULL,
     options     jsonb NOT NULL DEFAULT '{}',
     settings    jsonb NOT NULL DEFAULT '{}',
@@ -40,6 +41,8 @@ COMMENT ON TABLE idivm.views IS 'one row for each maintained view';
 COMMENT ON COLUMN idivm.views.name IS 'the qualified name at the creation; relation follows renames';
 COMMENT ON COLUMN idivm.views.relation IS 'the view that users read; NULL until the first content is computed';
 COMMENT ON COLUMN idivm.views.time_dependent IS 'whether the content may change while no table does, as with now()';
+COMMENT ON COLUMN idivm.views.has_clock IS
+    'whether the content is right as of the time in idivm_def.c<id>, which a refresh moves';
 COMMENT ON COLUMN idivm.views.shown IS 'the signature of the relation that users read, as idivm created it';
 COMMENT ON COLUMN idivm.views.search_path IS 'the search_path by which the query finds what it names';
 COMMENT ON COLUMN idivm.views.settings IS 'session settings of the creator that the content may depend on';

@@ -30,7 +30,7 @@ from orchestrator.errors import RightsError, UnsupportedError
 from orchestrator.frontend.analysis import Analysis, analyse
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions
-from orchestrator.planning import notices
+from orchestrator.planning import clocks, notices
 from orchestrator.planning.cascades import with_visible_keys
 from orchestrator.planning.facts import AS_WRITTEN, request_for
 from orchestrator.strategies.choose import choose
@@ -62,12 +62,17 @@ def plan_view(
         raise RightsError(f"The query may not be maintained: {reason}.")
     if notify and analysis.plan is not None and _is_sorted(analysis.plan.root):
         notices.say(connection, notices.UNSORTED)
+    analysis, reason = clocks.with_clock(connection, names, analysis)
     completed = _determined(connection, names, analysis)
     if notify and completed is not analysis:
         notices.say(connection, notices.SETTLED)
     analysis = completed
+    request = request_for(connection, analysis, options, () if known is None else known.statistics)
+    if reason is not None and request.time_dependent:
+        first, *others = request.time_dependent
+        request = replace(request, time_dependent=(f"{first}: {reason}", *others))
     request = replace(
-        request_for(connection, analysis, options, () if known is None else known.statistics),
+        request,
         prices=(
             catalog_costs.prices(connection, before)
             if known is None
