@@ -47,6 +47,8 @@ class ViewInfo:
     strategy: str
     maintain: str
     time_dependent: bool
+    clock_moved: bool
+    """Whether rows are due to come or go because the time moved since the last refresh."""
     query: str
     options: dict[str, str]
     settings: dict[str, str]
@@ -109,6 +111,7 @@ _VIEWS = SQL("""
            coalesce(shown.oid::regclass::text, v.name) AS relation,
            CASE WHEN v.status = 'ready' AND present.trouble IS NOT NULL THEN 'invalid' ELSE v.status END AS status,
            v.strategy, v.maintain, v.time_dependent,
+           v.status <> 'building' AND v.has_clock AND idivm.clock_moved(v.id) AS clock_moved,
            v.query, v.options, v.settings, v.plan::text AS stored_plan, shown.oid, v.definition::text,
            v.state::text, used.sources,
            v.created_at, CASE WHEN v.status = 'ready' THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
@@ -133,7 +136,8 @@ _VIEWS = SQL("""
         SELECT coalesce(array_agg(coalesce(below.relation, s.relation)::text ORDER BY (
                    SELECT min(p.place)
                    FROM jsonb_array_elements(v.plan -> 'program' -> 'sources') WITH ORDINALITY AS p (source, place)
-                   WHERE (p.source ->> 'oid')::oid = s.relation), s.id), '{{}}') AS sources,
+                   WHERE (p.source ->> 'oid')::oid = s.relation), s.id)
+                   FILTER (WHERE s.relation IS DISTINCT FROM to_regclass('idivm_def.c' || v.id)), '{{}}') AS sources,
                coalesce(sum(log.bytes), 0)::bigint AS log_bytes
         FROM idivm.view_sources vs
         JOIN idivm.sources s ON s.id = vs.source

@@ -65,7 +65,8 @@ def _create(
     """Return the statements that create a clock, at the current time."""
     columns = [Identifier(column) for column, _ in expressions]
     values = [
-        SQL("{} AS {}").format(SQL(_by_clock(text)), Identifier(column)) for column, text in expressions
+        SQL("{} AS {}").format(SQL(_by_clock(text)), Identifier(column))
+        for column, text in expressions
     ]
     settings = connection.execute(
         "SELECT name, setting FROM pg_settings WHERE name = ANY (%s) ORDER BY name", [list(PINNED)]
@@ -78,7 +79,9 @@ def _create(
     ).fetchone()
     assert row is not None
     own = [SQL("{}.{}").format(Identifier(side), column) for side in "ck" for column in columns]
-    head = SQL(" LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp {} BEGIN ATOMIC ").format(pinned)
+    head = SQL(
+        " LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp {} BEGIN ATOMIC "
+    ).format(pinned)
     functions = SQL("{}(), {}()").format(names.tick, names.ticked)
     return [
         SQL("CREATE VIEW {} AS SELECT true AS one, {} AS at, {}").format(
@@ -108,6 +111,7 @@ def _create(
         ),
         SQL("REVOKE ALL ON FUNCTION {} FROM PUBLIC").format(functions),
         SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(functions, Identifier(row[0])),
+        SQL("GRANT SELECT ON {} TO {}").format(names.clock, Identifier(row[0])),
     ]
 
 

@@ -9,7 +9,7 @@ COMMENT ON FUNCTION idivm.clock() IS 'the time that a refresh takes for the curr
 
 -- Whether a value that rows are compared with has changed since the last refresh.
 CREATE OR REPLACE FUNCTION idivm.clock_moved(view_id integer) RETURNS boolean
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     moved boolean;
@@ -22,7 +22,7 @@ COMMENT ON FUNCTION idivm.clock_moved(integer) IS
     'whether a value that rows of a view are compared with has changed since its last refresh';
 
 CREATE OR REPLACE FUNCTION idivm.clock_of(view_id integer) RETURNS timestamptz
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     at timestamptz;

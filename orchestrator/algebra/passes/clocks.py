@@ -96,7 +96,14 @@ def with_clock(plan: Plan, schema: str, name: str) -> Clocked | Unsupported:
 
 def is_time(node: Tree) -> bool:
     """Return whether a node of an expression stands for the time of the transaction."""
-    kinds = (exp.Anonymous, exp.CurrentDate, exp.CurrentTimestamp, exp.Localtimestamp, exp.Localtime, exp.Dot)
+    kinds = (
+        exp.Anonymous,
+        exp.CurrentDate,
+        exp.CurrentTimestamp,
+        exp.Localtimestamp,
+        exp.Localtime,
+        exp.Dot,
+    )
     return isinstance(node, kinds) and dialect.write(node) in TIMES
 
 
