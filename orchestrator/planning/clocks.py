@@ -12,7 +12,6 @@ from psycopg import Connection
 from psycopg.sql import SQL, Composed, Identifier, Literal
 from sqlglot import exp
 
-from orchestrator import catalog
 from orchestrator.algebra import Unsupported, dialect
 from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.passes import clocks

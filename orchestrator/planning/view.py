@@ -62,15 +62,15 @@ def plan_view(
         raise RightsError(f"The query may not be maintained: {reason}.")
     if notify and analysis.plan is not None and _is_sorted(analysis.plan.root):
         notices.say(connection, notices.UNSORTED)
-    analysis, reason = clocks.with_clock(connection, names, analysis)
+    analysis, untimed = clocks.with_clock(connection, names, analysis)
     completed = _determined(connection, names, analysis)
     if notify and completed is not analysis:
         notices.say(connection, notices.SETTLED)
     analysis = completed
     request = request_for(connection, analysis, options, () if known is None else known.statistics)
-    if reason is not None and request.time_dependent:
+    if untimed is not None and request.time_dependent:
         first, *others = request.time_dependent
-        request = replace(request, time_dependent=(f"{first}: {reason}", *others))
+        request = replace(request, time_dependent=(f"{first}: {untimed}", *others))
     request = replace(
         request,
         prices=(

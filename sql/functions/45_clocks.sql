@@ -38,7 +38,7 @@ CREATE OR REPLACE FUNCTION idivm.as_of(view regclass) RETURNS timestamptz
 AS $$
     SELECT CASE WHEN v.has_clock THEN idivm.clock_of(v.id)
                 ELSE (SELECT s.fresh_as_of FROM idivm.view_status() AS s WHERE s.view = v.relation) END
-    FROM idivm.views v WHERE v.relation = as_of.view
+    FROM idivm.views v WHERE v.relation = as_of.view AND has_table_privilege(session_user, v.relation, 'SELECT')
 $$;
 COMMENT ON FUNCTION idivm.as_of(regclass) IS
     'the time as of which the content of a view is right: for a view that compares rows with now(), the time of its last refresh';

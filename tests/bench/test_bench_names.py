@@ -38,6 +38,7 @@ VERBS = [
     "orders",
     "chaos",
     "logs",
+    "temporal",
     "adopt",
     "compile",
 ]

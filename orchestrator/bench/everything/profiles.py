@@ -80,6 +80,7 @@ PROFILES: dict[str, tuple[Entry, ...]] = {
         Entry("writers"),
         Entry("orders"),
         Entry("logs"),
+        Entry("temporal"),
         Entry("adopt"),
         Entry("compile"),
     ),
@@ -143,7 +144,7 @@ def _run(entry: Entry, folder: Path, deadline: float, pg: int | None) -> Outcome
     given = [*entry.arguments, *(["--pg", str(pg)] if pg else [])]
     command = " ".join(["idivm bench", entry.name, *given])
     figure = folder / f"{entry.title.replace(' ', '-')}.svg"
-    has_plot = entry.name not in ("eager", "logs", "adopt", "compile")
+    has_plot = entry.name not in ("eager", "logs", "temporal", "adopt", "compile")
     started = time.monotonic()
     limit = deadline - started
     if limit < 10:
