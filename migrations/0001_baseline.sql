@@ -25,6 +25,7 @@ CREATE TABLE idivm.views (
     strategy    text NOT NULL,
     maintain    text NOT NULL,
     time_dependent      boolean NOT NULL DEFAULT false,
+    has_clock   boolean NOT NULL DEFAULT false,
     query       text NOT NULL,
     options     jsonb NOT NULL DEFAULT '{}',
     settings    jsonb NOT NULL DEFAULT '{}',
@@ -43,6 +44,8 @@ COMMENT ON COLUMN idivm.views.relation IS 'the view that users read; NULL until 
 COMMENT ON COLUMN idivm.views.read_from IS
     'for a view with maintain = on_read, the view that merges its content with pending changes; NULL if readers see state';
 COMMENT ON COLUMN idivm.views.time_dependent IS 'whether the content may change while no table does, as with now()';
+COMMENT ON COLUMN idivm.views.has_clock IS
+    'whether the content is right as of the time in idivm_def.c<id>, which a refresh moves';
 COMMENT ON COLUMN idivm.views.shown IS
     'where PostgreSQL keeps the query of the relation that users read, as idivm created it';
 COMMENT ON COLUMN idivm.views.search_path IS 'the search_path by which the query finds what it names';

@@ -278,6 +278,11 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         "--settle", type=float, default=60, help="length of the first minute in seconds"
     )
 
+    sub = bench("temporal", "a window over the last hour, refreshed while the time passes")
+    sub.add_argument("--events", type=int, default=1_000_000, help="events in the window")
+    sub.add_argument("--keys", type=int, default=100, help="groups of the view")
+    sub.add_argument("--refreshes", type=int, default=30, help="measured refreshes, a second apart")
+
     sub = bench("adopt", "adopting materialized views, beside refreshing them")
     sub.add_argument("--views", type=int, default=50, help="number of materialized views")
     sub.add_argument("--orders", type=int, default=1_000_000, help="rows of the larger table")

@@ -23,7 +23,7 @@ _STANDING = """
       UNION
         SELECT d.view, r.source, r.below FROM depends d JOIN reads r ON r.view = d.below
     )
-    SELECT v.id, coalesce(v.relation::text, v.name), v.options ->> 'staleness', v.time_dependent,
+    SELECT v.id, coalesce(v.relation::text, v.name), v.options ->> 'staleness', v.time_dependent OR v.has_clock,
            coalesce(array_agg(d.source) FILTER (WHERE d.below IS NULL), '{}'),
            coalesce(array_agg(d.below) FILTER (WHERE d.below IS NOT NULL), '{}')
     FROM idivm.views v LEFT JOIN depends d ON d.view = v.id

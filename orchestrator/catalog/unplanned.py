@@ -201,6 +201,7 @@ def as_view(connection: Connection[Any], view: UnplannedView) -> ViewInfo:
         strategy="not planned",
         maintain=view.options.get("maintain", "deferred"),
         time_dependent=False,
+        clock_moved=False,
         query=query_of(connection, view),
         options=view.options,
         settings=view.settings,

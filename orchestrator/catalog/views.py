@@ -47,6 +47,8 @@ class ViewInfo:
     strategy: str
     maintain: str
     time_dependent: bool
+    clock_moved: bool
+    """Whether rows are due to come or go because the time moved since the last refresh."""
     query: str
     options: dict[str, str]
     settings: dict[str, str]
@@ -132,6 +134,7 @@ _VIEWS = SQL("""
            coalesce(shown.oid::regclass::text, v.name) AS relation,
            CASE WHEN v.status = 'ready' AND present.trouble IS NOT NULL THEN 'invalid' ELSE v.status END AS status,
            v.strategy, v.maintain, v.time_dependent,
+           v.status <> 'building' AND v.has_clock AND idivm.clock_moved(v.id) AS clock_moved,
            v.query, v.options, v.settings, v.plan::text AS plan_text, shown.oid, v.definition::text,
            v.state::text, v.read_from::text, used.sources,
            v.created_at,
@@ -172,7 +175,9 @@ _VIEWS = SQL("""
                                   WITH ORDINALITY AS p (source, place)
                              WHERE (p.source ->> 'oid')::oid = l.relation), l.source) END AS sources,
                coalesce(sum(l.bytes), 0)::bigint AS log_bytes
-        FROM idivm.view_sources vs JOIN logs l USING (source)
+        FROM idivm.view_sources vs
+        JOIN logs l ON l.source = vs.source
+                   AND NOT (v.has_clock AND l.relation IS NOT DISTINCT FROM to_regclass('idivm_def.c' || v.id))
         WHERE vs.view = v.id
     ) AS used
     WHERE {}

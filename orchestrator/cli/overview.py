@@ -173,7 +173,7 @@ def _state(view: ViewInfo) -> str:
         return f"stale by {view.pending:,} change{'' if view.pending == 1 else 's'}"
     if view.stale_below:
         return f"stale: it reads {_and(view.stale_below)} stale"
-    if view.time_dependent:
+    if view.time_dependent or view.clock_moved:
         return "as of its last refresh: its content changes with time"
     return "the last refresh failed" if view.error else "up to date"
 

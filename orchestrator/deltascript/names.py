@@ -74,6 +74,26 @@ class Names:
         """The view of the original query, which exists if the definition differs from it."""
         return Identifier("idivm_def", f"q{self.id}")
 
+    @property
+    def clock(self) -> Identifier:
+        """The table with one row that holds the time as of which the content is right."""
+        return Identifier("idivm_def", f"c{self.id}")
+
+    @property
+    def time(self) -> Identifier:
+        """The view that computes this row for the current time."""
+        return Identifier("idivm_def", f"k{self.id}")
+
+    @property
+    def tick(self) -> Identifier:
+        """The function that moves the clock to the current time."""
+        return Identifier("idivm_state", f"clock_{self.id}")
+
+    @property
+    def ticked(self) -> Identifier:
+        """The function that says whether rows are due to be compared with another time."""
+        return Identifier("idivm_state", f"clock_{self.id}_moved")
+
     def state(self, role: str) -> Identifier:
         """Return the name of the state table with a role."""
         return Identifier("idivm_state", self.table(role))

@@ -21,7 +21,7 @@ SECTIONS = {
         "release",
         "explain",
     ),
-    "Refreshes": ("refresh", "refresh_all", "allow_refreshes"),
+    "Refreshes": ("refresh", "refresh_all", "allow_refreshes", "as_of", "clock"),
     "Indexes of a view": ("create_index", "drop_index"),
     "Covariances and models": (
         "covar",

@@ -149,6 +149,11 @@ class Relation:
         return f"{self.schema}.{self.name}"
 
     @property
+    def is_clock(self) -> bool:
+        """Whether the relation is the clock of a maintained view, a table with one row."""
+        return self.schema == "idivm_def" and self.relkind == "r"
+
+    @property
     def has_children(self) -> bool:
         """Whether other tables inherit from this one; its keys do not hold across them."""
         return self.relkind == "r" and bool(self.children)

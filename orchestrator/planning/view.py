@@ -15,6 +15,7 @@ from orchestrator.algebra import (
     Operator,
     Projection,
     Sort,
+    Unsupported,
     dialect,
 )
 from orchestrator.algebra.passes.complete_orders import determined
@@ -30,7 +31,7 @@ from orchestrator.errors import RightsError, UnsupportedError
 from orchestrator.frontend.analysis import TOO_DEEP, Analysis, analyse
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions
-from orchestrator.planning import notices
+from orchestrator.planning import clocks, notices
 from orchestrator.planning.cascades import with_visible_keys
 from orchestrator.planning.facts import AS_WRITTEN, request_for
 from orchestrator.strategies.choose import choose
@@ -61,16 +62,18 @@ def plan_view(
         raise RightsError(f"The query may not be maintained: {reason}.")
     if notify and analysis.plan is not None and _is_sorted(analysis.plan.root):
         notices.say(connection, notices.UNSORTED)
+    untimed: Unsupported | None = None
     try:
+        analysis, untimed = clocks.with_clock(connection, names, analysis)
         completed = _determined(connection, names, analysis)
         if notify and completed is not analysis:
             notices.say(connection, notices.SETTLED)
         analysis = completed
-        plan = _chosen(connection, analysis, options, known, before)
+        plan = _chosen(connection, analysis, untimed, options, known, before)
     except RecursionError:
         # A query without a plan is recomputed, however deep it is.
         analysis = replace(analysis, plan=None, unsupported=(TOO_DEEP,))
-        plan = _chosen(connection, analysis, options, known, before)
+        plan = _chosen(connection, analysis, untimed, options, known, before)
     reads = tuple((read.through, read.relation, read.columns) for read in analysis.reads)
     definition = replace(plan.definition, reads=reads, types=tuple(sorted(analysis.types)))
     return replace(plan, definition=definition)
@@ -79,12 +82,17 @@ def plan_view(
 def _chosen(
     connection: Connection[Any],
     analysis: Analysis,
+    untimed: Unsupported | None,
     options: ViewOptions,
     known: Evidence | None,
     before: ViewInfo | None,
 ) -> MaintenancePlan:
+    request = request_for(connection, analysis, options, () if known is None else known.statistics)
+    if untimed is not None and request.time_dependent:
+        first, *others = request.time_dependent
+        request = replace(request, time_dependent=(f"{first}: {untimed}", *others))
     request = replace(
-        request_for(connection, analysis, options, () if known is None else known.statistics),
+        request,
         prices=(
             catalog_costs.prices(connection, before)
             if known is None

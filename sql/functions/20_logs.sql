@@ -115,7 +115,7 @@ CREATE OR REPLACE FUNCTION idivm.time_dependent_part(view_id integer) RETURNS te
     LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT v.name FROM idivm.refresh_order(ARRAY[view_id]) AS id
-    JOIN idivm.views v USING (id) WHERE v.time_dependent LIMIT 1;
+    JOIN idivm.views v USING (id) WHERE v.time_dependent OR v.has_clock LIMIT 1;
 END;
 
 -- What a refresh costs beside its program: what it asks of a log or of the catalog is asked by
@@ -483,7 +483,7 @@ DECLARE
     one record;
 BEGIN
     FOR one IN
-        SELECT v.time_dependent OR v.status = 'invalid'
+        SELECT v.time_dependent OR v.has_clock OR v.status = 'invalid'
                    OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id) AS recompute, w AS watermark, vs.source,
                pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_a'))
                    + pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_b')) AS bytes

@@ -141,6 +141,7 @@ BEGIN
     RETURN idivm.drifted_views(view_ids) || idivm.pending_views(view_ids) || ARRAY(
         SELECT v.id FROM unnest(view_ids) AS id JOIN idivm.views v USING (id) LEFT JOIN idivm.watermarks w ON w.view = id
         WHERE v.status <> 'ready' OR v.time_dependent OR idivm.is_foreign(w)
+              OR v.has_clock AND idivm.clock_moved(v.id)
       UNION ALL
         SELECT e.view FROM unnest(view_ids) AS id JOIN idivm.view_errors e ON e.view = id);
 END

@@ -402,7 +402,7 @@ DECLARE
 BEGIN
     -- One that a DROP ... CASCADE took apart is left to idivm.drop_orphans().
     -- Of a relation that is gone, has_table_privilege knows nothing.
-    SELECT one.name, one.time_dependent, w.mark, w.refreshes,
+    SELECT one.name, one.time_dependent, one.has_clock, w.mark, w.refreshes,
            one.status = 'invalid' AS recompute, idivm.is_foreign(w) AS is_foreign,
            has_table_privilege(one.state, 'SELECT') IS NULL AS lost,
            (SELECT e.at FROM idivm.view_errors e WHERE e.view = one.id) AS failed_at,
@@ -452,6 +452,11 @@ BEGIN
     IF v.recompute THEN
         -- Before the content is computed: a later change of a function is noticed by the next refresh.
         code := idivm.code_now(view_id);
+    END IF;
+    IF v.has_clock AND NOT by_writer THEN
+        -- The program finds the new time in the log of the clock, as the transaction's own change.
+        EXECUTE format('SELECT idivm_state.%I()', 'clock_' || view_id);
+        has_written := true;
     END IF;
     snapshot := pg_current_snapshot();
     done := idivm.run_program(view_id, v.mark, v.recompute);
@@ -610,7 +615,8 @@ BEGIN
             JOIN idivm.sources s ON s.id = vs.source
             WHERE vs.view = v.id
         ) AS reads
-        WHERE v.id = view_id AND v.maintain IN ('deferred', 'on_read') AND NOT v.time_dependent AND NOT reads.is_above
+        WHERE v.id = view_id AND v.maintain IN ('deferred', 'on_read') AND NOT v.time_dependent AND NOT v.has_clock
+          AND NOT reads.is_above
           AND NOT EXISTS (SELECT FROM idivm.sources above WHERE above.relation = v.state);
         IF NOT FOUND THEN
             RETURN;

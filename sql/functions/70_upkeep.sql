@@ -265,12 +265,19 @@ BEGIN
         PERFORM idivm.uninstall_unused_source(unused);
     END LOOP;
     PERFORM idivm.drop_states(view_id, false);
+    IF v.has_clock THEN
+        EXECUTE format('DROP FUNCTION IF EXISTS idivm_state.%I(), idivm_state.%I()',
+                       'clock_' || view_id, 'clock_' || view_id || '_moved');
+    END IF;
     FOR object IN
         SELECT c.oid::regclass AS name FROM pg_class c
-        WHERE c.relnamespace = 'idivm_def'::regnamespace AND c.relname IN ('v' || view_id, 'q' || view_id)
+        WHERE c.relnamespace = 'idivm_def'::regnamespace AND c.relname IN ('v' || view_id, 'q' || view_id, 'k' || view_id)
     LOOP
         EXECUTE format('DROP VIEW %s', object.name);
     END LOOP;
+    IF v.has_clock THEN
+        EXECUTE format('DROP TABLE IF EXISTS idivm_def.%I', 'c' || view_id);
+    END IF;
 END
 $$;
 

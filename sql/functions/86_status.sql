@@ -12,7 +12,8 @@ AS $$
     )
     SELECT coalesce(array_agg(v.relation::text ORDER BY v.id), '{}')
     FROM below b JOIN idivm.views v USING (id)
-    WHERE v.status <> 'ready' OR v.time_dependent OR v.paused_mode IS NOT NULL OR idivm.pending_changes(v.id) > 0
+    WHERE v.status <> 'ready' OR v.time_dependent OR v.paused_mode IS NOT NULL
+          OR v.has_clock AND idivm.clock_moved(v.id) OR idivm.pending_changes(v.id) > 0
 $$;
 COMMENT ON FUNCTION idivm.stale_below(integer) IS 'the stale views that a view reads, directly or through other views';
 
@@ -26,11 +27,12 @@ AS $$
     SELECT s.relation, s.mode, s.strategy, s.state, f.fresh_as_of, clock_timestamp() - f.fresh_as_of, s.pending_rows,
            s.refreshed_at, s.refresh_ms, s.refresh_rows, s.recomputed, s.last_error, s.failed_at, s.bytes, s.log_bytes
     FROM (
-        SELECT v.relation, coalesce(v.paused_mode, v.maintain) AS mode, v.strategy,
+        SELECT v.relation, v.id, v.has_clock, coalesce(v.paused_mode, v.maintain) AS mode, v.strategy,
                CASE WHEN v.paused_mode IS NOT NULL THEN 'paused'
                     WHEN v.status = 'invalid' OR idivm.trouble(v.id) IS NOT NULL THEN 'invalid'
                     WHEN e.view IS NOT NULL THEN 'failed'
-                    WHEN p.rows > 0 OR v.time_dependent OR cardinality(idivm.stale_below(v.id)) > 0 THEN 'behind'
+                    WHEN p.rows > 0 OR v.time_dependent OR v.has_clock AND idivm.clock_moved(v.id)
+                         OR cardinality(idivm.stale_below(v.id)) > 0 THEN 'behind'
                     ELSE 'fresh' END AS state,
                p.rows AS pending_rows, w.refreshed_at, w.seconds * 1000 AS refresh_ms, w.changed AS refresh_rows,
                w.recomputed AS recomputed, e.message AS last_error, e.at AS failed_at,
@@ -44,12 +46,13 @@ AS $$
         CROSS JOIN LATERAL (SELECT idivm.pending_changes(v.id) AS rows OFFSET 0) AS p
         WHERE v.status <> 'building' AND NOT EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = v.relation)
       UNION ALL
-        SELECT u.relation, coalesce(u.options ->> 'maintain', 'deferred'), NULL, 'not planned', 0, NULL, NULL, NULL, NULL,
+        SELECT u.relation, NULL, false, coalesce(u.options ->> 'maintain', 'deferred'), NULL, 'not planned', 0, NULL, NULL, NULL, NULL,
                u.refusal, u.refused_at, 0, 0
         FROM idivm.unplanned_views u JOIN pg_class r ON r.oid = u.relation
     ) AS s
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN s.state IN ('fresh', 'not planned') THEN clock_timestamp() ELSE s.refreshed_at END AS fresh_as_of
+        SELECT CASE WHEN s.state IN ('fresh', 'not planned') THEN clock_timestamp()
+                    WHEN s.has_clock THEN idivm.clock_of(s.id) ELSE s.refreshed_at END AS fresh_as_of
         OFFSET 0
     ) AS f
     ORDER BY s.relation::text COLLATE "C"

@@ -197,5 +197,7 @@ SELECT id, shown FROM products
 SELECT city, customers FROM cities
 
 -- # Time-dependent queries
--- stable functions
+-- rows compared with the current time
 SELECT id FROM orders WHERE at > now() - interval '1 day'
+-- the current time in a result
+SELECT id, now() - at AS age FROM orders

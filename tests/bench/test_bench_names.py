@@ -41,6 +41,7 @@ VERBS = [
     "orders",
     "chaos",
     "logs",
+    "temporal",
     "adopt",
     "compile",
 ]

@@ -81,6 +81,11 @@ class Scan(Operator):
         return tuple(output.column for output in self.outputs)
 
     @property
+    def is_clock(self) -> bool:
+        """Whether the table is the clock of a view: a row that only changes by updates, and is never shown."""
+        return () in self.table.keys
+
+    @property
     def label(self) -> str:
         """The table, and the alias if it differs."""
         only = "only " if self.only else ""

@@ -83,6 +83,7 @@ PROFILES: dict[str, tuple[Entry, ...]] = {
         Entry("fresh"),
         Entry("orders"),
         Entry("logs"),
+        Entry("temporal"),
         Entry("adopt"),
         Entry("compile"),
     ),
@@ -146,7 +147,7 @@ def _run(entry: Entry, folder: Path, deadline: float, pg: int | None) -> Outcome
     given = [*entry.arguments, *(["--pg", str(pg)] if pg else [])]
     command = " ".join(["idivm bench", entry.name, *given])
     figure = folder / f"{entry.title.replace(' ', '-')}.svg"
-    has_plot = entry.name not in ("eager", "fresh", "jobs", "logs", "adopt", "compile")
+    has_plot = entry.name not in ("eager", "fresh", "jobs", "logs", "temporal", "adopt", "compile")
     started = time.monotonic()
     limit = deadline - started
     if limit < 10:

@@ -42,6 +42,9 @@ NOTHING = Statistics(rows=0.0)
 SOME = 1 / 3
 """The assumed share of rows that satisfy an arbitrary condition."""
 
+CROSSED = 1 / 10_000
+"""The assumed share of rows that come and go between two refreshes because the time moves."""
+
 EITHER = 1 / 2
 """The smallest share of a diff's rows that satisfy a condition.
 
@@ -103,6 +106,8 @@ class Cardinality:
         """The matches of lookups by the ids of their loops. Storing the loop keeps its id valid."""
         self._shares: dict[Scalar, float] = {}
         self._learned = 0
+        self.clocks: frozenset[int] = frozenset()
+        """The tables, by oid, that hold the time as of which the view is right."""
         self.learn(*composer.plans.values())
 
     def learn(self, *plans: Operator) -> None:
@@ -112,6 +117,8 @@ class Cardinality:
         for plan in (*plans, *stored):
             for operator in walk(plan):
                 if isinstance(operator, Scan):
+                    if operator.is_clock:
+                        self.clocks |= {operator.table.oid}
                     for output in operator.outputs:
                         self.origin[output.column] = operator, output.attnum
         for plan in (*stored, *plans):
@@ -168,6 +175,7 @@ class Cardinality:
             return 0.0, 0.0
         finds = self.composer.finds
         most = min((finds.get(diff.variable, MOST) for diff in loop.diffs), default=MOST)
+        moved = self._moved(loop)
         own = [c for c in unchecked if loop.diffs and c.references and c.references <= known]
         unchecked = [c for c in unchecked if c not in own]
         for condition in own:
@@ -180,12 +188,34 @@ class Cardinality:
             known.update(lookup.rows.columns)
             ready = [c for c in unchecked if c.references <= known]
             unchecked = [c for c in unchecked if c not in ready]
+            if moved and not by and any(c.references & moved for c in ready):
+                # The rows between both times; only an index finds them alone.
+                few = min(matches, max(1.0, matches * CROSSED))
+                if self._has_index(lookup.rows, ready):
+                    accesses -= rows * (matches - few)
+                rows *= few
+                continue
             rows *= matches
             for condition in ready:
                 rows *= self._share(condition)
         # The remaining conditions read columns that are computed from the rows.
         rows *= math.prod(map(self._share, unchecked))
         return min(rows, MOST), min(accesses, MOST)
+
+    def _moved(self, loop: Loop) -> frozenset[Column]:
+        """Return the columns of a loop's diffs that hold the old or the new time of a view."""
+        names = {
+            c.variable for (oid, _, _), c in self.composer.classes.items() if oid in self.clocks
+        }
+        return frozenset(c for diff in loop.diffs if diff.variable in names for c in diff.columns)
+
+    def _has_index(self, rows: Operator, conditions: list[Scalar]) -> bool:
+        """Return whether an index helps to compare rows with a range; states get theirs."""
+        compared = frozenset[Column]().union(*(c.references for c in conditions))
+        if not isinstance(rows, Scan):
+            return True
+        known = self.statistics.get(rows.table.oid, UNKNOWN)
+        return any(o.attnum in known.indexed for o in rows.outputs if o.column in compared)
 
     def _share(self, condition: Scalar) -> float:
         """Return the share of rows that satisfy a condition."""

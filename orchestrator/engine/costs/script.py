@@ -61,6 +61,8 @@ def costs(composer: Composer, statistics: Mapping[int, Statistics]) -> tuple[Cos
     simulation = _Simulation(composer, cardinality)
     result = []
     for (oid, _, _), change_class in composer.classes.items():
+        if oid in cardinality.clocks and change_class.kind is not ChangeKind.UPDATE:
+            continue
         cardinality.replaced = None if change_class.kind is ChangeKind.UPDATE else oid
         run = simulation.run({change_class.variable: 1.0})
         result.append(_cost(composer.sources[oid], change_class, run))

@@ -337,7 +337,8 @@ def _scan(
         oid=relation.oid,
         schema=relation.schema,
         name=relation.name,
-        keys=tuple(key.columns for key in keys),
+        # Without columns, this key says that there is one row.
+        keys=(*(key.columns for key in keys), *([()] if relation.is_clock else [])),
         not_null=frozenset(column.attnum for column in relation.columns if column.not_null),
         foreign_keys=tuple(
             Reference(key.columns, key.target, key.target_columns)

@@ -19,7 +19,8 @@ def record_plan(
 ) -> None:
     """Record a view's plan, capture what it reads, and create indexes if its options ask for them."""
     connection.execute(
-        "UPDATE idivm.views SET strategy = %s, time_dependent = %s, settings = %s, plan = %s WHERE id = %s",
+        "UPDATE idivm.views SET strategy = %s, time_dependent = %s, settings = %s, plan = %s,"
+        " has_clock = to_regclass('idivm_def.c' || id) IS NOT NULL WHERE id = %s",
         [
             plan.strategy,
             bool(plan.program.time_dependent),

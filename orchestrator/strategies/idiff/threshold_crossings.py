@@ -49,6 +49,16 @@ class _Side:
     later: Scalar
     earlier: Scalar
 
+    @property
+    def entering(self) -> tuple[Scalar, ...]:
+        """The conditions on x if the comparison becomes true."""
+        return _between(self.comparison, self.x, self.later, self.earlier)
+
+    @property
+    def leaving(self) -> tuple[Scalar, ...]:
+        """The conditions on x if the comparison becomes false."""
+        return _between(self.comparison, self.x, self.earlier, self.later)
+
     def changed(self, condition: str) -> Scalar:
         """Return whether the value changed in the given direction."""
         return filled(condition, later=self.later, earlier=self.earlier)
@@ -82,8 +92,8 @@ class Crossing:
     """A condition on the changed columns alone."""
     among: tuple[Scalar, ...] = (TRUE,)
     """Conditions that exclude each other; together they cover all rows."""
-    by: Column | None = None
-    """The column that these conditions compare, so that an index on it finds the rows."""
+    by: tuple[Column, ...] = ()
+    """The columns that these conditions compare, so that indexes on them find the rows."""
 
     def rows(self, plan: Operator, *parts: Scalar) -> Operator:
         """Return the rows of a plan that may cross and satisfy further conditions."""
@@ -147,7 +157,7 @@ def crossings(
         if conjunct.references & set(changed):
             side = _side(conjunct, changed, before, ordered)
             if side is None:
-                return ANY, ANY
+                return _any_crossing(condition, changed, before, ordered)
             sides.append(side)
     enters = disjunction(
         dict.fromkeys(side.changed(side.comparison.becomes_true) for side in sides)
@@ -155,14 +165,39 @@ def crossings(
     leaves = disjunction(
         dict.fromkeys(side.changed(side.comparison.becomes_false) for side in sides)
     )
+    by = tuple(dict.fromkeys(c for side in sides if (c := side.x.as_column) is not None))
     if len(sides) != 1:
-        return Crossing(enters), Crossing(leaves)
+        return (
+            Crossing(enters, (disjunction(c for s in sides for c in s.entering),), by),
+            Crossing(leaves, (disjunction(c for s in sides for c in s.leaving),), by),
+        )
     (side,) = sides
-    by = side.x.as_column
-    return (
-        Crossing(enters, _between(side.comparison, side.x, side.later, side.earlier), by),
-        Crossing(leaves, _between(side.comparison, side.x, side.earlier, side.later), by),
-    )
+    return Crossing(enters, side.entering, by), Crossing(leaves, side.leaving, by)
+
+
+def _any_crossing(
+    condition: Scalar,
+    changed: Collection[Column],
+    before: Mapping[Column, Scalar],
+    ordered: Callable[[Column], bool],
+) -> tuple[Crossing, Crossing]:
+    """Return the rows for which any comparison within a condition changes, in either direction."""
+    sides: list[_Side] = []
+    counted: set[int] = set()
+    tree = condition.tree
+    for node in tree.walk():
+        if isinstance(node, tuple(_COMPARISONS)):
+            side = _side(condition.part(node), changed, before, ordered)
+            if side is not None:
+                sides.append(side)
+                counted.update(id(part) for part in node.walk())
+    names = {column.symbol for column in changed}
+    rest = [n for n in tree.find_all(exp.Column) if n.name in names and id(n) not in counted]
+    if rest or not sides or any(s.correlated & set(changed) for s in condition.subqueries):
+        return ANY, ANY
+    by = tuple(dict.fromkeys(c for side in sides if (c := side.x.as_column) is not None))
+    moved = disjunction(c for side in sides for c in (*side.entering, *side.leaving))
+    return Crossing(among=(moved,), by=by), Crossing(among=(moved,), by=by)
 
 
 def _between(

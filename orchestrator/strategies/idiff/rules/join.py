@@ -17,11 +17,13 @@ from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.limit import Limit
+from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import TRUE, Scalar, filled
 from orchestrator.engine.access import Lookup, Rows
 from orchestrator.engine.composer import Composer, Part
 from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update
+from orchestrator.engine.leaves import changes_apart
 from orchestrator.strategies.idiff.rules.base import (
     change,
     conditions,
@@ -30,7 +32,7 @@ from orchestrator.strategies.idiff.rules.base import (
     rows_after,
     widened,
 )
-from orchestrator.strategies.idiff.threshold_crossings import crossings, filter_update
+from orchestrator.strategies.idiff.threshold_crossings import Crossing, crossings, filter_update
 
 
 @propagate.register
@@ -76,9 +78,7 @@ def _crossing_pairs(
     enters, leaves = crossings(
         operator.condition, side.columns, wide.as_before, composer.is_ordered
     )
-    for atom in flattened(other).atoms:
-        if isinstance(atom, Rows) and enters.by in atom.columns:
-            composer.lookups.append(Lookup(atom, (enters.by,)))
+    _need_indexes(other, enters, composer)
     updated, deleted, inserted = filter_update(
         pairs, operator.condition, wide, composer, enters, leaves
     )
@@ -90,7 +90,11 @@ def _crossing_pairs(
 def _(operator: Join, inputs: tuple[Bag | None, ...], composer: Composer) -> Bag | None:
     """Δ(R ⋈ S) = ΔR ⋈ S ⊎ R ⋈ ΔS ⊎ -(ΔR ⋈ ΔS), where R and S are the new states."""
     left, right = inputs
-    parts: list[Part] = []
+    for position, clock in enumerate(operator.children):
+        if isinstance(clock, Scan) and clock.is_clock and inputs[position] is not None:
+            parts = _moved_clock(operator, position, clock, inputs[1 - position], composer)
+            return composer.held("joined", composer.union(operator.columns, parts))
+    parts = []
     if left is not None:
         left = composer.held("rows", left)
         parts.append((left.sign, Join(left.plan, operator.right, operator.condition)))
@@ -101,6 +105,54 @@ def _(operator: Join, inputs: tuple[Bag | None, ...], composer: Composer) -> Bag
         both = filled("- x * y", x=left.sign, y=right.sign)
         parts.append((both, Join(left.plan, right.plan, operator.condition)))
     return composer.held("joined", composer.union(operator.columns, parts))
+
+
+def _need_indexes(rows: Operator, crossing: Crossing, composer: Composer) -> None:
+    for atom in flattened(rows).atoms:
+        if isinstance(atom, Rows):
+            composer.lookups += (Lookup(atom, (c,)) for c in crossing.by if c in atom.columns)
+
+
+def _moved_clock(
+    operator: Join, position: int, clock: Scan, changed: Bag | None, composer: Composer
+) -> list[Part]:
+    """Return the change of R ⋈_φ C, where the single row of the clock C is only ever updated.
+
+    Nothing above reads columns of C, so pairs that stay do not change. With R and C the new states, and ↑ and ↓
+    the pairs for which φ becomes true or false: ΔR ⋈ C ⊎ ↑(R) ⊎ -↓(R) ⊎ -↑(ΔR) ⊎ ↓(ΔR). The last two parts
+    turn the new state of R into the old state.
+    """
+    rows = operator.children[1 - position]
+    condition = operator.condition
+    [update] = changes_apart(clock, composer).updates
+    earlier = condition.substitute(update.as_before)
+    enters, leaves = crossings(condition, clock.columns, update.as_before, composer.is_ordered)
+    _need_indexes(rows, enters, composer)
+    held, holds = filled("(x) IS TRUE", x=earlier), filled("(x) IS TRUE", x=condition)
+    held_not, holds_not = (filled("(x) IS NOT TRUE", x=c) for c in (earlier, condition))
+
+    def beside(some: Operator, single: Operator) -> Join:
+        both = (some, single) if position else (single, some)
+        return Join(*both)
+
+    def entering(some: Operator) -> Operator:
+        return enters.rows(beside(some, single), held_not, holds)
+
+    def leaving(some: Operator) -> Operator:
+        return leaves.rows(beside(some, single), held, holds_not)
+
+    single = Limit(update.plan, count=Scalar.read("1"))
+    parts: list[Part] = [(1, entering(rows)), (-1, leaving(rows))]
+    if changed is not None:
+        changed = composer.held("rows", changed)
+        minus = filled("- x", x=changed.sign)
+        joined = replace(beside(changed.plan, clock), condition=condition)
+        parts += [
+            (changed.sign, joined),
+            (minus, entering(changed.plan)),
+            (changed.sign, leaving(changed.plan)),
+        ]
+    return parts
 
 
 @conditions.register
