@@ -226,6 +226,11 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    IF keep_relation THEN
+        PERFORM idivm.suspend_feed(view_id);
+    ELSE
+        DELETE FROM idivm_feed.feeds f WHERE f.view = view_id;
+    END IF;
     lost := ARRAY(SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id);
     PERFORM idivm.hold_logs(lost);
     IF NOT keep_relation AND EXISTS (SELECT FROM pg_class c WHERE c.oid = v.relation AND c.relkind = 'v') THEN

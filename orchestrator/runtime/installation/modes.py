@@ -17,6 +17,7 @@ from orchestrator.catalog import ViewInfo
 from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.runtime import refresh
+from orchestrator.runtime.installation import feeds
 
 DEFERRED = "deferred"
 
@@ -92,6 +93,9 @@ def alter(connection: Connection[Any], view: ViewInfo, options: ViewOptions) -> 
                 "UPDATE idivm.views SET options = %s WHERE id = %s",
                 [json.dumps(options.to_json()), view.id],
             )
+            if options.feed != view.options.get("feed", "off"):
+                hold(connection, view.id)
+                feeds.bring_in_line(connection, view.id)
     finally:
         if not connection.closed:
             connection.isolation_level = level
@@ -106,11 +110,16 @@ def altered(view: ViewInfo, given: tuple[tuple[str, str], ...]) -> ViewOptions:
 def asks_for_another_plan(view: ViewInfo, options: ViewOptions) -> bool:
     """Return whether options require another plan than the options that a view was planned with."""
     before = parse_options(view.options.items())
+    if options.feed == "on" and not view.plan.program.is_stored:
+        return True
     return (
         replace(
             options,
             maintain=before.maintain,
             staleness=before.staleness,
+            feed=before.feed,
+            feed_keep=before.feed_keep,
+            feed_hold=before.feed_hold,
             initialise=before.initialise,
             on_drop=before.on_drop,
             on_error=before.on_error,
