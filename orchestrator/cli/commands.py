@@ -248,7 +248,7 @@ def serve(options: argparse.Namespace) -> int:
             metrics=options.metrics,
             console=options.console,
             traces=options.traces,
-            stop=_stop_at_signals(),
+            stop=stop_at_signals(),
             report=lambda event: print_event(event, options),
         )
     return 0
@@ -260,7 +260,7 @@ def console(options: argparse.Namespace) -> int:
         orchestrator.console(
             options.listen,
             allow_refresh=options.allow_refresh,
-            stop=_stop_at_signals(),
+            stop=stop_at_signals(),
             report=lambda event: print_done(options, str(event.message), url=event.message),
         )
     return 0
@@ -277,7 +277,7 @@ def top(options: argparse.Namespace) -> int:
     return 0
 
 
-def _stop_at_signals() -> threading.Event:
+def stop_at_signals() -> threading.Event:
     """Return an event that SIGTERM and SIGINT set."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

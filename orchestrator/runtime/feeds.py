@@ -18,7 +18,8 @@ from typing import Any, Literal, TypeAlias
 import psycopg
 from psycopg import Connection, ServerCursor
 
-from orchestrator.errors import DatabaseError, ServerError
+from orchestrator.errors import ServerError
+from orchestrator.runtime.errors import explain
 
 Connect: TypeAlias = Callable[[], "Connection[Any]"]
 Kind: TypeAlias = Literal["snapshot", "insert", "update", "delete", "restart"]
@@ -40,8 +41,8 @@ CHANNEL = "idivm_feed"
 class Change:
     """A change of a row of a view.
 
-    After `restart`, the inserts that follow are the whole content: the columns of the view are other columns now.
-    `old` and `new` of a `restart` list the columns before and after.
+    After `restart`, the rows that follow are the whole content: the view has other columns, which `old` and `new` list,
+    or the connection was lost within a snapshot.
     """
 
     refresh: int
@@ -97,6 +98,8 @@ class _Reader:
         self.connect, self.view, self.consumer, self.stop = connect, view, consumer, stop
         self.position = since
         self.wants_snapshot = snapshot
+        self.has_begun = False
+        """Whether rows of the snapshot were yielded."""
         self.seen = (0, 0)
         """The refresh and the number of the last change that was yielded."""
         self.advanced: int | None = None
@@ -118,10 +121,13 @@ class _Reader:
                 if not live:
                     return
                 self._wait(connection)
-            except (psycopg.OperationalError, ServerError) as error:
-                lost = isinstance(error, ServerError) or self.connection is None
-                if not lost and self.connection is not None and not self.connection.closed:
-                    raise DatabaseError(f"Reading the feed of {self.view}: {error}") from error
+            except (psycopg.Error, ServerError) as error:
+                if (
+                    isinstance(error, psycopg.Error)
+                    and self.connection is not None
+                    and not self.connection.closed
+                ):
+                    raise explain(error, f"Reading the feed of {self.view}") from error
                 self.close()
                 self.failures += 1
                 self.stop.wait(min(LONGEST_PAUSE, 0.05 * 2.0 ** min(self.failures, 20)))
@@ -183,7 +189,10 @@ class _Reader:
             for row in cursor:
                 change = Change(*row)
                 if change.kind == "snapshot":
-                    # A snapshot that breaks off begins again, with the rows of that time.
+                    if change.seq == 1 and self.has_begun:
+                        # The connection was lost within the snapshot, which begins again.
+                        yield Change(change.refresh, 0, "restart", change.at, None, None)
+                    self.has_begun = True
                     yield change
                 elif (change.refresh, change.seq) > self.seen:
                     self.seen = change.refresh, change.seq

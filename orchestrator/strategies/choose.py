@@ -92,7 +92,11 @@ def _first(
     """Return the plan of the first strategy that applies; `plans` holds the plans tried before."""
     refusals: list[Reason] = []
     for name in candidates:
-        plan = _time_dependence(request, name) or plans.get(name) or _stored(request, STRATEGIES[name](request))
+        plan = (
+            _time_dependence(request, name)
+            or plans.get(name)
+            or _stored(request, STRATEGIES[name](request))
+        )
         if isinstance(plan, Unsupported):
             refusals.append(Reason(name, False, str(plan)))
             continue

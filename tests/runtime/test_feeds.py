@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections import Counter
 
 import psycopg
 import pytest
 
-from orchestrator.errors import UnsupportedError
+from orchestrator import AsyncOrchestrator
+from orchestrator.errors import IdivmError, UnsupportedError
 
 pytestmark = pytest.mark.integration
 
@@ -219,7 +222,9 @@ def test_other_columns_restart_a_feed(shop):
 
 
 def test_a_feed_above_a_view_without_rows_and_without_a_log(shop):
-    shop.execute("CREATE TABLE r (a int PRIMARY KEY, b int); CREATE TABLE s (b int, c int, PRIMARY KEY (b, c))")
+    shop.execute(
+        "CREATE TABLE r (a int PRIMARY KEY, b int); CREATE TABLE s (b int, c int, PRIMARY KEY (b, c))"
+    )
     query = "SELECT a, b, c FROM r JOIN s USING (b)"
     with pytest.raises(UnsupportedError, match="feed"):
         shop.create_view("f", query, representation="factorized", feed="on")
@@ -267,9 +272,7 @@ def test_old_changes_go_unless_a_consumer_needs_them(shop):
         shop.refresh()
 
     def age(interval):
-        connection.execute(
-            "UPDATE idivm_feed.refreshes SET at = at - %s::interval", [interval]
-        )
+        connection.execute("UPDATE idivm_feed.refreshes SET at = at - %s::interval", [interval])
         shop.refresh()
 
     change(90)
@@ -316,7 +319,9 @@ def test_who_may_not_read_the_view_may_not_read_its_feed(shop):
             assert shop.connection.execute("SELECT * FROM idivm.feeds").fetchall() == []
             assert shop.connection.execute(f"SELECT * FROM idivm_feed.f{feed}").fetchall() == []
             shop.execute("RESET ROLE")
-        shop.execute(f"GRANT SELECT ON v TO {role}; SELECT idivm.advance('mine', 'v'); SET ROLE {role}")
+        shop.execute(
+            f"GRANT SELECT ON v TO {role}; SELECT idivm.advance('mine', 'v'); SET ROLE {role}"
+        )
         assert len(shop.connection.execute("SELECT * FROM idivm.changes('v')").fetchall()) == 1
         shop.connection.execute("SELECT idivm.advance('me', 'v')")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -324,3 +329,110 @@ def test_who_may_not_read_the_view_may_not_read_its_feed(shop):
         shop.connection.execute("SELECT idivm.forget_consumer('me', 'v')")
     finally:
         shop.execute(f"RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_a_subscriber_survives_lost_connections(shop):
+    """Kill the reader's sessions, and the refresher's in the middle of a refresh: no change is lost or repeated."""
+    shop.create_view("v", "SELECT id, n FROM item", feed="on")
+    stop = threading.Event()
+    changes = shop.subscribe("v", snapshot=True, stop=stop)
+    rows, seen = {}, [(0, 0)]
+
+    def take(until):
+        for change in changes:
+            if change.kind != "snapshot":
+                assert (change.refresh, change.seq) > seen[-1]
+                seen.append((change.refresh, change.seq))
+            if change.old is not None:
+                assert rows.pop(change.old["id"]) == change.old["n"]
+            if change.new is not None:
+                rows[change.new["id"]] = change.new["n"]
+            if until(change):
+                return
+
+    take(lambda change: len(rows) == 12)
+    for step in range(1, 6):
+        shop.execute(
+            f"UPDATE item SET n = {100 * step} + id; DELETE FROM item WHERE id = {step};"
+            f" INSERT INTO item VALUES ({1000 + step}, 'a', 0)"
+        )
+        with psycopg.connect(shop._dsn()) as dying:
+            dying.execute("SELECT idivm.refresh('v')")
+            pid = dying.info.backend_pid
+            shop.connection.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+            with pytest.raises(psycopg.OperationalError):
+                dying.execute("COMMIT")
+        shop.refresh("v")
+        taken = iter(range(20))
+        # Lose the connection in the middle of the changes of a refresh.
+        take(lambda change, taken=taken: next(taken) == 2)
+        shop.connection.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        take(lambda change, step=step: change.new is not None and change.new["id"] == 1000 + step)
+        now = shop.connection.execute("SELECT id, n FROM v").fetchall()
+        if len(rows) != len(now):
+            take(lambda change, now=now: len(rows) == len(now))
+        assert rows == dict(now)
+    stop.set()
+    assert list(changes) == []
+
+
+def test_a_consumer_goes_on_where_it_was(shop):
+    shop.create_view("v", "SELECT id, n FROM item", feed="on")
+    assert list(shop.subscribe("v", consumer="mail", live=False)) == []
+    for n in (50, 60):
+        shop.execute(f"UPDATE item SET n = {n} WHERE id = 1")
+        shop.refresh("v")
+        changes = list(shop.subscribe("v", consumer="mail", live=False))
+        assert [change.new["n"] for change in changes] == [n]
+    with pytest.raises(IdivmError, match="has not come to"):
+        list(shop.subscribe("v", since=10**6, live=False))
+    shop.create_view("w", "SELECT id FROM item")
+    with pytest.raises(IdivmError, match="has no feed"):
+        list(shop.subscribe("w", live=False))
+
+
+def test_an_asynchronous_subscriber(shop):
+    shop.create_view("v", "SELECT id, n FROM item", feed="on")
+
+    async def follow():
+        orc = AsyncOrchestrator(shop)
+        seen = []
+        async for change in orc.subscribe("v", snapshot=True):
+            seen.append(change)
+            if len(seen) == 12:
+                await orc.execute("DELETE FROM item WHERE id = 1")
+                await orc.refresh("v")
+            if change.kind == "delete":
+                return seen
+        return seen
+
+    seen = asyncio.run(follow())
+    assert len(seen) == 13 and seen[-1].old == {"id": 1, "n": 1}
+
+
+def test_concurrent_writers_of_an_eager_view_are_read_in_order(shop):
+    """A reader who polls never finds a change before one that it has read already."""
+    shop.create_view(
+        "v", "SELECT g, sum(n) AS s FROM item GROUP BY g", feed="on", maintain="on_commit"
+    )
+    replica = Replica(shop.connection, "v")
+    dsn = shop._dsn()
+
+    def write(number):
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            for i in range(15):
+                with connection.transaction(force_rollback=i % 5 == 4):
+                    connection.execute("UPDATE item SET n = n + 1 WHERE id = %s", [number + 1])
+
+    threads = [threading.Thread(target=write, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        replica.follow()
+    for thread in threads:
+        thread.join()
+    replica.follow()
+    assert replica.agrees()

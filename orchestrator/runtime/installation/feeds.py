@@ -18,9 +18,7 @@ def bring_in_line(connection: Connection[Any], view_id: int) -> None:
 
 def hand_on(connection: Connection[Any], replaced: int, view_id: int) -> None:
     """Let a view continue the feed of the view that it replaces."""
-    connection.execute(
-        "UPDATE idivm_feed.feeds SET view = %s WHERE view = %s", [view_id, replaced]
-    )
+    connection.execute("UPDATE idivm_feed.feeds SET view = %s WHERE view = %s", [view_id, replaced])
 
 
 def has_feed(connection: Connection[Any], view_id: int) -> bool:
