@@ -232,6 +232,13 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--parts", type=int, default=100_000, help="rows of parts and of devices")
     sub.add_argument("--repeat", type=int, default=50, help="measured updates of each size")
 
+    sub = bench(
+        "feed", "what a feed adds to refreshes, and how soon a subscriber has their changes"
+    )
+    sub.add_argument("--parts", type=int, default=20_000, help="rows of parts and of devices")
+    sub.add_argument("--repeat", type=int, default=20, help="measured refreshes of each size")
+    sub.add_argument("--deliveries", type=int, default=100, help="refreshes to deliver")
+
     sub = bench("orders", "writers of eager and on_commit views, in random orders of tables")
     sub.add_argument("--writers", type=int, default=7, help="pgbench clients")
     sub.add_argument("--statements", type=int, default=2, help="tables that a transaction writes")

@@ -29,7 +29,9 @@ class Replica:
             return
         if old is not None:
             if self.rows[_text(old)] < 1:
-                raise CaseError("feed", "", f"the feed has {kind} of {_text(old)}, which is not there")
+                raise CaseError(
+                    "feed", "", f"the feed has {kind} of {_text(old)}, which is not there"
+                )
             self.rows[_text(old)] -= 1
         if new is not None:
             self.rows[_text(new)] += 1
@@ -76,7 +78,9 @@ class Replicas:
         if +replica.rows != rows:
             missing, surplus = rows - replica.rows, +replica.rows - rows
             raise CaseError(
-                "feed", "", f"the feed of {name} lacks {dict(missing)} and has {dict(surplus)} too much"
+                "feed",
+                "",
+                f"the feed of {name} lacks {dict(missing)} and has {dict(surplus)} too much",
             )
 
 

@@ -35,6 +35,7 @@ VERBS = [
     "load",
     "writers",
     "eager",
+    "feed",
     "orders",
     "chaos",
     "logs",
