@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.frontend.options import OptionValues
     from orchestrator.runtime.diagnosis.comparison import CheckReport
     from orchestrator.runtime.explain import Explanation
+    from orchestrator.runtime.feeds import Change
     from orchestrator.runtime.progress import Progress
     from orchestrator.runtime.refresh import RefreshError, RefreshReport
     from orchestrator.runtime.unplanned import PlanReport
@@ -43,6 +44,7 @@ _HOMES = {
     "ServerError": "orchestrator.errors",
     "UnsupportedError": "orchestrator.errors",
     "UsageError": "orchestrator.errors",
+    "Change": "orchestrator.runtime.feeds",
     "CheckReport": "orchestrator.runtime.diagnosis.comparison",
     "Explanation": "orchestrator.runtime.explain",
     "IdivmError": "orchestrator.errors",
@@ -60,6 +62,7 @@ _HOMES = {
 __all__ = [
     "AsyncOrchestrator",
     "CancelledError",
+    "Change",
     "CheckReport",
     "DatabaseError",
     "Explanation",

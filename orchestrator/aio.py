@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -15,6 +16,7 @@ from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.frontend.options import OptionValues
 from orchestrator.runtime.diagnosis.comparison import CheckReport
 from orchestrator.runtime.explain import Explanation
+from orchestrator.runtime.feeds import Caught, Change
 from orchestrator.runtime.refresh import RefreshReport
 from orchestrator.runtime.unplanned import PlanReport
 
@@ -147,3 +149,51 @@ class AsyncOrchestrator:
         while batch := await self._call(lambda: list(islice(rows, ROWS))):
             for row in batch:
                 yield row
+
+    async def subscribe(
+        self,
+        view: str,
+        since: int | None = None,
+        *,
+        snapshot: bool = False,
+        consumer: str | None = None,
+        live: bool = True,
+    ) -> AsyncIterator[Change]:
+        """Yield each change of a view with feed = on once, in order, as `Orchestrator.subscribe` does."""
+        stop = threading.Event()
+        items = await self._call(
+            partial(
+                self.orchestrator.follow,
+                view,
+                since,
+                snapshot=snapshot,
+                consumer=consumer,
+                live=live,
+                stop=stop,
+            )
+        )
+        running: asyncio.Future[list[Change | Caught]] | None = None
+        try:
+            while True:
+                # A separate connection waits for changes, so that other calls can go on.
+                running = asyncio.ensure_future(asyncio.to_thread(_until_caught, items))
+                batch = await asyncio.shield(running)
+                for item in batch:
+                    if isinstance(item, Change):
+                        yield item
+                if not batch:
+                    return
+        finally:
+            stop.set()
+            if running is not None:
+                await asyncio.wait([running])
+
+
+def _until_caught(items: Iterator[Change | Caught]) -> list[Change | Caught]:
+    """Return the next changes, at most to the point where there are no more; an empty list at the end."""
+    batch: list[Change | Caught] = []
+    for item in items:
+        batch.append(item)
+        if isinstance(item, Caught) or len(batch) == ROWS:
+            break
+    return batch

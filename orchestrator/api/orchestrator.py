@@ -14,6 +14,7 @@ from orchestrator import catalog
 from orchestrator.api.connecting import default_dsn, dsn_of, open_database
 from orchestrator.api.loading import Loads
 from orchestrator.api.statements import StatementResult
+from orchestrator.api.subscribing import Subscriptions
 from orchestrator.api.watching import show_top, watched
 from orchestrator.catalog import DroppedView, ViewInfo
 from orchestrator.catalog import unplanned as catalog_unplanned
@@ -70,7 +71,7 @@ def connect(database: Any = None) -> Orchestrator:
     return Orchestrator(open_database(dsn_of(database) if database is not None else default_dsn()))
 
 
-class Orchestrator(Loads):
+class Orchestrator(Loads, Subscriptions):
     """Creates, refreshes, explains, checks and drops maintained views over one connection."""
 
     def execute(self, script: str) -> list[StatementResult]:

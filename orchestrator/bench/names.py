@@ -243,6 +243,13 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--parts", type=int, default=100_000, help="rows of parts and of devices")
     sub.add_argument("--repeat", type=int, default=50, help="measured updates of each size")
 
+    sub = bench(
+        "feed", "what a feed adds to refreshes, and how soon a subscriber has their changes"
+    )
+    sub.add_argument("--parts", type=int, default=20_000, help="rows of parts and of devices")
+    sub.add_argument("--repeat", type=int, default=20, help="measured refreshes of each size")
+    sub.add_argument("--deliveries", type=int, default=100, help="refreshes to deliver")
+
     sub = bench("jobs", "refreshes of independent views in several sessions at once")
     sub.add_argument("--views", type=int, default=8, help="views, each over its own table")
     sub.add_argument("--rows", type=int, default=200_000, help="rows of each table")

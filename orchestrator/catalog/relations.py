@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 from orchestrator.catalog.search_path import path_of, users_path
 from orchestrator.deltascript.emit import SEARCH_PATH
 
-OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_load", "idivm_log", "idivm_state")
+OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_feed", "idivm_load", "idivm_log", "idivm_state")
 
 Grant = tuple[str, str | None, bool]
 """A privilege, the role that has it (None for everybody), and whether the role may grant it to others."""

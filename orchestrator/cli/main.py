@@ -26,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     # These imports take a second or two. `main` catches Ctrl-C meanwhile.
     from orchestrator.bench import names
-    from orchestrator.cli import commands, load, overview
+    from orchestrator.cli import commands, load, overview, watch
     from orchestrator.cli.completion import SHELLS
     from orchestrator.cli.pictures import FORMATS
     from orchestrator.runtime.serve import WORKERS
@@ -187,6 +187,17 @@ def build_parser() -> argparse.ArgumentParser:
         parents=[common],
     )
     action.add_argument("name", metavar="NAME")
+
+    sub = verb(
+        "watch", "show the changes of a view with feed = on as refreshes make them", watch.watch
+    )
+    sub.add_argument("view", metavar="VIEW")
+    sub.add_argument("--since", type=int, metavar="REFRESH", help="begin after this refresh")
+    sub.add_argument("--snapshot", action="store_true", help="begin with the rows of the view")
+    sub.add_argument(
+        "--consumer", metavar="NAME", help="begin where this registered consumer is, and advance it"
+    )
+    sub.add_argument("--once", action="store_true", help="end with the changes that there are")
 
     sub = verb("serve", "refresh deferred views continuously until stopped", commands.serve)
     sub.add_argument(

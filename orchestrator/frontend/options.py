@@ -22,6 +22,9 @@ class OptionValues(TypedDict, total=False):
     create_indexes: Literal["on", "off"]
     updatable: str
     staleness: str
+    feed: Literal["on", "off"]
+    feed_keep: str
+    feed_hold: str
     log_limit: str
     on_log_limit: Literal["warn", "refresh", "rebuild"]
     representation: Literal["listing", "factorized"]
@@ -46,8 +49,9 @@ MODES = _ALLOWED["maintain"]
 _FREE = ("updatable", "variable_order", "epsilon", "static", "factorizable")
 """Options whose values are only checked when the view is planned, for example names of tables."""
 
-_UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|h)")
+_UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0, "days": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|days?)")
+_DURATIONS = ("staleness", "feed_keep", "feed_hold")
 _SIZE = re.compile(r"\d+ ?(kb|mb|gb|tb)", re.IGNORECASE)
 
 
@@ -67,6 +71,12 @@ class ViewOptions:
     """The tables that change; a change of any other table recomputes the view."""
     staleness: str | None = None
     """The staleness that `idivm serve` allows for a deferred view, for example 500ms."""
+    feed: str = "off"
+    """Whether each refresh appends its changes of the content to a feed."""
+    feed_keep: str | None = None
+    """How long a feed keeps changes for any reader, for example 1 day."""
+    feed_hold: str | None = None
+    """How long a feed keeps changes for registered consumers that have not read them."""
     log_limit: str | None = None
     """The largest size of the change logs that are kept for the view, for example 500MB."""
     on_log_limit: str | None = None
@@ -117,7 +127,7 @@ def seconds(duration: str) -> float:
     match = _DURATION.fullmatch(duration.strip())
     if match is None or not float(match[1]):
         raise UsageError(
-            f"{duration!r} is not a duration; write a number with ms, s, min or h, as in 500ms."
+            f"{duration!r} is not a duration; write a number with ms, s, min, h or days, as in 500ms."
         )
     return float(match[1]) * _UNITS[match[2]]
 
@@ -179,7 +189,7 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
         if name in chosen:
             raise UsageError(f"The option {name!r} is given twice.")
         text = str(value) if name in _FREE else str(value).lower()
-        if name == "staleness":
+        if name in _DURATIONS:
             seconds(text)
         elif name == "epsilon":
             epsilons(text)

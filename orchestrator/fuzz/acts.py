@@ -15,6 +15,7 @@ from orchestrator.errors import DatabaseError
 from orchestrator.fuzz.case import Statement, Transaction, View
 from orchestrator.fuzz.options import MODES
 from orchestrator.fuzz.outcome import Outcome, failed
+from orchestrator.fuzz.replay import Replicas
 from orchestrator.fuzz.script import refresh_statement
 from orchestrator.fuzz.workspace import Workspace
 
@@ -40,6 +41,7 @@ class Acts:
         self.outcome = Outcome()
         self.views: dict[str, View] = {}
         self.settings: Sequence[str] = ()
+        self.replicas = Replicas()
         self.storming = False
         self.unseen = False
         """Whether DDL may have changed views without firing the triggers of their writers."""
@@ -159,8 +161,11 @@ class Acts:
         return []
 
     def compare(self, names: Sequence[str]) -> None:
-        """Compare views with their definitions."""
+        """Compare views with their definitions, and with the replays of their feeds."""
         self.outcome.counts["comparisons"] += self.space.compare(names)
+        if not self.storming:
+            replayed = self.replicas.follow(self.space.orc.connection, names)
+            self.outcome.counts["feeds replayed"] += replayed
 
 
 def _require_refreshed(answer: Sequence[tuple[Any, ...]]) -> None:

@@ -9,7 +9,7 @@ from random import Random
 from psycopg.sql import Identifier
 
 from orchestrator.fuzz.case import Case, View, maintained
-from orchestrator.fuzz.options import CACHES, EPSILONS, MODES, REPRESENTATIONS, STRATEGIES
+from orchestrator.fuzz.options import CACHES, EPSILONS, FEEDS, MODES, REPRESENTATIONS, STRATEGIES
 from orchestrator.fuzz.queries.forms import COMMON, FORMS
 from orchestrator.fuzz.queries.grammar import Grammar, Query
 from orchestrator.fuzz.queries.rings import statements
@@ -177,7 +177,8 @@ class _ViewMaker:
     def _options(self, query: Query) -> tuple[tuple[str, str], ...]:
         strategy, mode = self.options.choice(self.strategies), self.options.choice(self.modes)
         cache = self.options.choice(CACHES)
-        result = (("strategy", strategy), ("maintain", mode), ("cache", cache))
+        feed = self.options.choice(FEEDS)
+        result = (("strategy", strategy), ("maintain", mode), ("cache", cache), ("feed", feed))
         if strategy == "skew":
             return (*result, ("epsilon", self._epsilon(query)))
         if strategy == "viewtree":

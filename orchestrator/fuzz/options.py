@@ -16,3 +16,6 @@ REPRESENTATIONS = ("listing", "factorized")
 
 CACHES = ("auto", "on", "off")
 """Values for `WITH (cache = ...)`."""
+
+FEEDS = ("off", "off", "on")
+"""Values for `WITH (feed = ...)`; the feeds are replayed after each refresh."""

@@ -37,6 +37,7 @@ from orchestrator.fuzz.outcome import (
     failed,
 )
 from orchestrator.fuzz.plainly import plain_view, takes_long
+from orchestrator.fuzz.replay import Replicas
 from orchestrator.fuzz.script import view_statement
 from orchestrator.fuzz.workspace import SLOW
 
@@ -62,6 +63,7 @@ class Runner(Acts):
         self.outcome = Outcome()
         self.outcome.counts["cases"] += 1
         self.views = {}
+        self.replicas = Replicas()
         self.settings = case.settings
         self.unseen = False
         step: int | None = None

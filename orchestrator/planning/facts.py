@@ -119,6 +119,7 @@ def request_for(
         static=_static(analysis, sources, options),
         factorizable=_named(analysis, sources, "factorizable", options.factorizable),
         factorized=options.representation == "factorized",
+        feed=options.feed == "on",
         variable_order=options.variable_order,
         epsilon=epsilon,
         epsilons=own,

@@ -172,11 +172,12 @@ def pin_tables(connection: Connection[Any], view_ids: Sequence[int]) -> None:
 
 
 def collect(connection: Connection[Any], view_ids: Sequence[int]) -> bool:
-    """Free the log segments of these views' sources that no view needs any more.
+    """Free the log segments of these views' sources that no view needs any more, and wake the readers of feeds.
 
     Return whether any log was examined. Mostly, logs were freed recently and are short.
     """
     sources = connection.execute("SELECT idivm.collectable(%s)", [list(view_ids)]).fetchall()
+    connection.execute("SELECT idivm.announce_feeds(%s)", [list(view_ids)])
     for (source,) in sources:
         connection.execute("SELECT idivm.collect_source(%s)", [source])
     return bool(sources)

@@ -75,6 +75,11 @@ def choose(request: PlanningRequest, wanted: str) -> MaintenancePlan:
                 f"The strategy {wanted} keeps no factorized result; take viewtree, or leave"
                 " representation = factorized out."
             )
+        if request.feed:
+            raise UnsupportedError(
+                "A factorized result stores no rows, so that it can have no feed of their changes; leave out"
+                " feed = on or representation = factorized, or give a view above it the feed."
+            )
         wanted = str(Strategy.VIEW_TREE)
     if request.maintain == ON_READ:
         return _readable(request, wanted)
@@ -123,7 +128,11 @@ def _first(
     """Return the plan of the first strategy that applies; `plans` holds the plans tried before."""
     refusals: list[Reason] = []
     for name in candidates:
-        plan = _time_dependence(request, name) or plans.get(name) or STRATEGIES[name](request)
+        plan = (
+            _time_dependence(request, name)
+            or plans.get(name)
+            or _stored(request, STRATEGIES[name](request))
+        )
         if isinstance(plan, Unsupported):
             refusals.append(Reason(name, False, str(plan)))
             continue
@@ -188,7 +197,7 @@ def _cheapest(
     triangle = skew.cost_of_triangle(request)
     if triangle is not None:
         pays = triangle.parted < estimates[best].accesses
-        parted = skew.plan(request) if pays else None
+        parted = _stored(request, skew.plan(request)) if pays else None
         if isinstance(parted, MaintenancePlan):
             because = "; ".join(
                 [triangle.described, *(reason.because for reason in parted.evidence.reasons)]
@@ -213,7 +222,7 @@ def _variants(
     if request.cache and request.cache_is_open and cached:
         variants[_UNCACHED] = compose.plan(replace(request, cache=False))
     variants[Strategy.TUPLE] = compose.plan_by_tuples(request)
-    tree = viewtree.plan(request)
+    tree = _stored(request, viewtree.plan(request))
     if isinstance(tree, Unsupported) or tree.program.costs:
         variants[Strategy.VIEW_TREE] = tree
     return variants
@@ -240,6 +249,15 @@ def _least(estimates: Mapping[str, Estimate]) -> str:
         if total[name] < margin * total[best] and (measured or saved >= least):
             best = name
     return best
+
+
+def _stored(
+    request: PlanningRequest, plan: MaintenancePlan | Unsupported
+) -> MaintenancePlan | Unsupported:
+    """Return a plan, unless a feed needs the rows of the view and the plan computes them when they are read."""
+    if isinstance(plan, MaintenancePlan) and request.feed and not plan.program.is_stored:
+        return Unsupported("it stores no rows whose changes a feed could have", "feed = on")
+    return plan
 
 
 def _time_dependence(request: PlanningRequest, name: Strategy) -> Unsupported | None:

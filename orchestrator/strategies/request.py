@@ -74,6 +74,8 @@ class PlanningRequest:
     """Whether queries are simplified by the facts known about diffs."""
     factorized: bool = False
     """Whether the result is stored as views of a tree whose join it is, and not row by row."""
+    feed: bool = False
+    """Whether the changes of the rows are kept, for which a table must hold the rows."""
     variable_order: str | None = None
     """The variable order that the user requests for a view tree."""
     epsilon: Fraction = Fraction(1, 2)

@@ -13,7 +13,7 @@ DECLARE
     first_user CONSTANT oid := 16384;
     own CONSTANT oid[] := ARRAY(
         SELECT n.oid FROM pg_namespace n
-        WHERE n.nspname IN ('idivm', 'idivm_def', 'idivm_load', 'idivm_log', 'idivm_state'));
+        WHERE n.nspname IN ('idivm', 'idivm_def', 'idivm_feed', 'idivm_load', 'idivm_log', 'idivm_state'));
     followed CONSTANT oid[] := ARRAY[
         'pg_class', 'pg_proc', 'pg_operator', 'pg_type', 'pg_collation', 'pg_ts_config', 'pg_ts_dict',
         'pg_ts_parser', 'pg_ts_template', 'pg_opclass', 'pg_opfamily']::regclass[]::oid[];

@@ -337,6 +337,7 @@ BEGIN
             EXIT WHEN NOT again;
         END LOOP;
         failed := failed OPERATOR(pg_catalog.||) failed_now;
+        PERFORM idivm.announce_feeds(ids);
         to_collect := ARRAY(SELECT idivm.collectable(ids));
         EXIT WHEN pg_catalog.cardinality(to_collect) OPERATOR(pg_catalog.=) 0;
         FOREACH source_id IN ARRAY to_collect LOOP

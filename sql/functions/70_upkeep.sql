@@ -247,6 +247,11 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    IF keep_relation THEN
+        PERFORM idivm.suspend_feed(view_id);
+    ELSE
+        DELETE FROM idivm_feed.feeds f WHERE f.view = view_id;
+    END IF;
     lost := ARRAY(SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id);
     PERFORM idivm.hold_logs(lost);
     IF NOT keep_relation AND EXISTS (SELECT FROM pg_class c WHERE c.oid = v.relation AND c.relkind = 'v') THEN
@@ -296,6 +301,7 @@ DECLARE
     view_id integer;
     swept integer := 0;
 BEGIN
+    DELETE FROM idivm_feed.feeds f WHERE f.view IS NULL AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = f.relation);
     IF NOT EXISTS (SELECT FROM idivm.broken_off) THEN
         RETURN 0;
     END IF;

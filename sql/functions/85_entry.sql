@@ -19,7 +19,10 @@ BEGIN ATOMIC
         ('minimise', '^(on|off)$'),
         ('create_indexes', '^(on|off)$'),
         ('updatable', ''),
-        ('staleness', '^\d+(\.\d+)? ?(ms|s|min|h)$'),
+        ('staleness', '^\d+(\.\d+)? ?(ms|s|min|h|days?)$'),
+        ('feed', '^(on|off)$'),
+        ('feed_keep', '^\d+(\.\d+)? ?(ms|s|min|h|days?)$'),
+        ('feed_hold', '^\d+(\.\d+)? ?(ms|s|min|h|days?)$'),
         ('log_limit', '^\d+ ?(kb|mb|gb|tb)$'),
         ('on_log_limit', '^(warn|refresh|rebuild)$'),
         ('representation', '^(listing|factorized)$'),
@@ -54,7 +57,7 @@ BEGIN
         ELSIF lower(given.value) !~ given.pattern THEN
             RAISE invalid_parameter_value USING
                 MESSAGE = format('%s = %s is not available; %s', given.key, given.value, CASE
-                    WHEN given.key = 'staleness' THEN 'write a number with ms, s, min or h, as in 500ms.'
+                    WHEN given.key IN ('staleness', 'feed_keep', 'feed_hold') THEN 'write a number with ms, s, min, h or days, as in 500ms.'
                     WHEN given.key = 'log_limit' THEN 'write a whole number with kB, MB, GB or TB, as in 500MB.'
                     ELSE 'it can be ' || replace(trim(given.pattern, '^()$'), '|', ' or ') || '.' END);
         END IF;
@@ -188,7 +191,7 @@ BEGIN
     IF cardinality(parts) > 2 OR parts[1] IS NULL THEN
         RAISE invalid_schema_name USING
             MESSAGE = format('no schema to create %s in: write schema.name', name);
-    ELSIF parts[1] IN ('idivm', 'idivm_def', 'idivm_load', 'idivm_log', 'idivm_state') THEN
+    ELSIF parts[1] IN ('idivm', 'idivm_def', 'idivm_feed', 'idivm_load', 'idivm_log', 'idivm_state') THEN
         RAISE invalid_schema_name USING
             MESSAGE = format('the schema %s is idivm''s own; create %s in another one', parts[1], parts[2]);
     END IF;

@@ -99,6 +99,9 @@ BEGIN
         END IF;
     END IF;
     DELETE FROM idivm.unplanned_views u WHERE u.relation = view;
+    IF idivm.may_change_catalog() THEN
+        DELETE FROM idivm_feed.feeds f WHERE f.relation = view AND f.view IS NULL;
+    END IF;
     EXECUTE format('DROP VIEW %s %s', view, CASE WHEN cascade THEN 'CASCADE' END);
     IF idivm.may_change_catalog() THEN
         PERFORM idivm.uninstall(view_id);
@@ -160,6 +163,9 @@ BEGIN
         former := view;
         EXECUTE format('DROP VIEW %s', view);
         view := idivm.show_query(relation, columns, query, path, false);
+        IF idivm.may_change_catalog() THEN
+            UPDATE idivm_feed.feeds f SET relation = view WHERE f.relation = former;
+        END IF;
         PERFORM idivm.give_properties(view, former, properties);
         PERFORM idivm.ask_for_plan(view, options, settings);
     END;
@@ -212,7 +218,7 @@ CREATE OR REPLACE FUNCTION idivm.alter_view(
 AS $$
 DECLARE
     -- These options need no new plan.
-    light CONSTANT text[] := '{maintain,staleness,log_limit,on_log_limit,initialise,on_drop,on_error}';
+    light CONSTANT text[] := '{maintain,staleness,feed,feed_keep,feed_hold,log_limit,on_log_limit,initialise,on_drop,on_error}';
     view_id integer := idivm.own_view(view);
     wanted jsonb := idivm.checked_options(
         options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness)));
@@ -234,6 +240,10 @@ BEGIN
                 PERFORM idivm.change_mode(view, view_id, mode);
             END IF;
             UPDATE idivm.views planned SET options = planned.options || wanted WHERE planned.id = view_id;
+            IF wanted ? 'feed' THEN
+                PERFORM idivm.hold_views(ARRAY[view_id]);
+                PERFORM idivm.set_feed(view_id);
+            END IF;
         ELSE
             shown := idivm.query_of(v);
             PERFORM idivm.unplan(view, shown.columns, shown.query, v.options || wanted,

@@ -51,6 +51,7 @@ FROM PUBLIC;
 
 -- Refreshes and collections run with the rights of the catalog's owner, so only authorized roles may call them.
 REVOKE EXECUTE ON FUNCTION
+    idivm.announce_feeds(integer[]),
     idivm.collect(integer),
     idivm.collect_source(integer, integer),
     idivm.collectable(integer[], integer),
@@ -68,7 +69,7 @@ AS $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA idivm TO %s', who);
     EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA idivm TO %s', who);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION idivm.refresh_views(integer[]), idivm.collect(integer),'
+    EXECUTE format('GRANT EXECUTE ON FUNCTION idivm.refresh_views(integer[]), idivm.announce_feeds(integer[]), idivm.collect(integer),'
                    ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer), idivm.due(integer[]), idivm.is_due(integer[]),'
                    ' idivm.note_turns(integer[]), idivm.turn_logs(integer[], integer), idivm.view_status() TO %s', who);
 END

@@ -36,6 +36,7 @@ VERBS = [
     "writers",
     "fresh",
     "eager",
+    "feed",
     "jobs",
     "many",
     "orders",

@@ -58,6 +58,7 @@ PROFILES: dict[str, tuple[Entry, ...]] = {
         Entry("fivm", "--part training --rows 5000 --repeat 3", 100, "training"),
         Entry("tpch", "--scale 0.01 --rounds 3", 110),
         Entry("eager", "--parts 20000 --repeat 15", 35),
+        Entry("feed", "--parts 10000 --repeat 10 --deliveries 30", 40),
         Entry("compile", "--tables 5 10 --repeat 1 --shapes", 60),
         Entry("capture", "--seconds 1 --rows 10000 --repeat 2", 60),
         Entry(
@@ -77,6 +78,7 @@ PROFILES: dict[str, tuple[Entry, ...]] = {
         Entry("auto"),
         Entry("load"),
         Entry("eager"),
+        Entry("feed"),
         Entry("jobs"),
         Entry("many"),
         Entry("writers"),
@@ -147,7 +149,7 @@ def _run(entry: Entry, folder: Path, deadline: float, pg: int | None) -> Outcome
     given = [*entry.arguments, *(["--pg", str(pg)] if pg else [])]
     command = " ".join(["idivm bench", entry.name, *given])
     figure = folder / f"{entry.title.replace(' ', '-')}.svg"
-    has_plot = entry.name not in ("eager", "fresh", "jobs", "logs", "temporal", "adopt", "compile")
+    has_plot = entry.name not in ("eager", "feed", "fresh", "jobs", "logs", "temporal", "adopt", "compile")
     started = time.monotonic()
     limit = deadline - started
     if limit < 10:

@@ -143,6 +143,11 @@ class Program:
         return tuple(column.name for column in state.columns)
 
     @property
+    def is_stored(self) -> bool:
+        """Whether a table holds the rows of the view."""
+        return not isinstance(self.state(self.content), StateView)
+
+    @property
     def shown_states(self) -> frozenset[str]:
         """The roles of the tables whose rows the view shows or is computed from."""
         state = self.state(self.content)

@@ -18,6 +18,7 @@ from orchestrator.deltascript.plan import ON_READ
 from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.runtime import refresh
+from orchestrator.runtime.installation import feeds
 
 DEFERRED = "deferred"
 
@@ -96,6 +97,9 @@ def alter(connection: Connection[Any], view: ViewInfo, options: ViewOptions) -> 
                 "UPDATE idivm.views SET options = %s WHERE id = %s",
                 [json.dumps(options.to_json()), view.id],
             )
+            if options.feed != view.options.get("feed", "off"):
+                hold(connection, view.id)
+                feeds.bring_in_line(connection, view.id)
     finally:
         if not connection.closed:
             connection.isolation_level = level
@@ -113,11 +117,16 @@ def asks_for_another_plan(view: ViewInfo, options: ViewOptions) -> bool:
     if options.maintain != before.maintain and ON_READ in (options.maintain, before.maintain):
         # Its readers see another relation, and not every plan has one.
         return True
+    if options.feed == "on" and not view.plan.program.is_stored:
+        return True
     return (
         replace(
             options,
             maintain=before.maintain,
             staleness=before.staleness,
+            feed=before.feed,
+            feed_keep=before.feed_keep,
+            feed_hold=before.feed_hold,
             initialise=before.initialise,
             on_drop=before.on_drop,
             on_error=before.on_error,

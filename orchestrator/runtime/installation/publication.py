@@ -26,6 +26,7 @@ from orchestrator.errors import (
     DatabaseError,
     UsageError,
 )
+from orchestrator.runtime.installation import feeds
 from orchestrator.runtime.installation.names import names_of
 from orchestrator.runtime.installation.new_view import NewView
 from orchestrator.runtime.installation.replanning import replan_readers
@@ -98,6 +99,9 @@ def publish_content(
     if given is not None:
         connection.execute("SELECT idivm.hand_over(%s)", [names.id])
     catalog.describe(connection, names.id)
+    if replaced is not None:
+        feeds.hand_on(connection, replaced.id, names.id)
+    feeds.bring_in_line(connection, names.id)
     if replaced is not None:
         replan_readers(connection, readers)
         connection.execute("SELECT idivm.uninstall(%s, true)", [replaced.id])

@@ -27,7 +27,7 @@ from orchestrator.errors import (
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.planning.view import plan_view
 from orchestrator.runtime.errors import explain
-from orchestrator.runtime.installation import indexes, modes, sources
+from orchestrator.runtime.installation import feeds, indexes, modes, sources
 from orchestrator.runtime.installation.locks import held_apart
 from orchestrator.runtime.installation.names import bound, names_of
 from orchestrator.runtime.installation.recording import record_plan
@@ -166,6 +166,10 @@ def _replan_one(
     for statement in program.create_program(plan.program, names):
         connection.execute(statement)
     connection.execute("SELECT idivm.hand_over(%s)", [view.id])
+    if feeds.has_feed(connection, view.id):
+        if old is not None:
+            feeds.refill(connection, names)
+        feeds.bring_in_line(connection, view.id)
     lost = before - catalog.sources_of(connection, [view.id])
     connection.execute("SELECT idivm.hold_logs(%s)", [list(lost)])
     for source_id in lost:

@@ -1,0 +1,479 @@
+-- Change feeds: triggers on the table that holds a content append what each statement changes. So whatever changes the
+-- content appends to the feed: diffs, recomputes, repairs, in every mode.
+--
+-- All changes of a feed in one transaction are one refresh. Its number comes from a sequence while the transaction
+-- holds the row of the feed, until its end. So numbers are in the order of commits, and a reader who has seen a
+-- number never finds a smaller one later.
+--
+-- The triggers run with the rights of the catalog's owner, and call no code of users: they copy values into columns of
+-- the same types. Readers get them through a view that asks for their right to read the maintained view, and turns
+-- them into JSON with the rights of the reader.
+
+-- Return the number of this transaction's refresh of a feed, and begin it if it is the first change.
+CREATE OR REPLACE FUNCTION idivm.feed_refresh(feed integer) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    number bigint;
+BEGIN
+    -- A restored dump may hold the number of this transaction, but not its time.
+    SELECT f.refresh INTO number FROM idivm_feed.feeds f
+    WHERE f.id = feed AND f.xid = pg_current_xact_id() AND f.at = transaction_timestamp();
+    IF number IS NULL THEN
+        UPDATE idivm_feed.feeds f
+        SET refresh = nextval('idivm_feed.refresh_numbers'), xid = pg_current_xact_id(), at = transaction_timestamp()
+        WHERE f.id = feed RETURNING f.refresh INTO number;
+        INSERT INTO idivm_feed.refreshes VALUES (feed, number, pg_current_xact_id(), clock_timestamp());
+        IF number % 256 = 0 THEN
+            PERFORM idivm.trim_feed(feed);
+        END IF;
+    END IF;
+    RETURN number;
+END
+$$;
+COMMENT ON FUNCTION idivm.feed_refresh(integer) IS 'the number under which this transaction appends to a feed';
+
+-- Return the columns that a feed appends, for a side of a change: o for old values, n for new values.
+CREATE OR REPLACE FUNCTION idivm.feed_columns(columns text[], pattern text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    RETURN (SELECT string_agg(format(pattern, c.number, c.name), ', ' ORDER BY c.number)
+            FROM unnest(columns) WITH ORDINALITY AS c (name, number));
+COMMENT ON FUNCTION idivm.feed_columns(text[], text) IS
+    'a list of columns: the pattern takes the number and the name of each';
+
+-- Create the function of a trigger, which only the triggers of idivm may call.
+CREATE OR REPLACE FUNCTION idivm.create_feed_trigger(feed integer, content regclass, event text, body text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    called text := format('idivm_feed.%I()', 'f' || feed || '_' || event);
+    tables text := concat_ws(' ', CASE WHEN event <> 'insert' THEN 'OLD TABLE AS old_rows' END,
+                             CASE WHEN event <> 'delete' THEN 'NEW TABLE AS new_rows' END);
+BEGIN
+    EXECUTE format('CREATE OR REPLACE FUNCTION %s RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER'
+                   ' SET search_path = pg_catalog, pg_temp AS %L', called, body);
+    EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', called);
+    EXECUTE format('CREATE OR REPLACE TRIGGER %I AFTER %s ON %s REFERENCING %s FOR EACH STATEMENT EXECUTE FUNCTION %s',
+                   'idivm_feed_' || event, event, content, tables, called);
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', content, 'idivm_feed_' || event);
+END
+$$;
+
+-- Give a content the triggers that append to a feed. Old and new rows of an update are at the same positions of their
+-- transition tables.
+CREATE OR REPLACE FUNCTION idivm.attach_feed(feed integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    f idivm_feed.feeds := (SELECT one FROM idivm_feed.feeds one WHERE one.id = feed);
+    old_columns text := idivm.feed_columns(f.columns, 'o_%1$s');
+    new_columns text := idivm.feed_columns(f.columns, 'n_%1$s');
+    old_values text := idivm.feed_columns(f.columns, 'o.%2$I');
+    new_values text := idivm.feed_columns(f.columns, 'n.%2$I');
+    log text := format('idivm_feed.%I', 'f' || feed || '_' || f.epoch);
+    head text := format(
+        E'\nDECLARE\n    number bigint;\nBEGIN\n    IF EXISTS (SELECT FROM %%s) THEN\n'
+        '        number := idivm.feed_refresh(%s);\n        INSERT INTO %s (refresh, kind, %%s)\n', feed, log);
+    tail CONSTANT text := E';\n    END IF;\n    RETURN NULL;\nEND\n';
+    numbered CONSTANT text := '(SELECT row_number() OVER () AS idivm_nth, t.* FROM %s AS t) AS %s';
+BEGIN
+    PERFORM idivm.create_feed_trigger(feed, f.content, 'insert',
+        format(head, 'new_rows', new_columns) || format('        SELECT number, ''I'', %s FROM new_rows AS n', new_values) || tail);
+    PERFORM idivm.create_feed_trigger(feed, f.content, 'delete',
+        format(head, 'old_rows', old_columns) || format('        SELECT number, ''D'', %s FROM old_rows AS o', old_values) || tail);
+    PERFORM idivm.create_feed_trigger(feed, f.content, 'update',
+        format(head, 'new_rows', old_columns || ', ' || new_columns)
+        || format(E'        SELECT number, ''U'', %s, %s FROM %s JOIN %s USING (idivm_nth)\n'
+                  '        WHERE ROW(%1$s)::record OPERATOR(pg_catalog.*<>) ROW(%2$s)::record',
+                  old_values, new_values, format(numbered, 'old_rows', 'o'), format(numbered, 'new_rows', 'n')) || tail);
+    PERFORM idivm.give_feed(feed);
+END
+$$;
+COMMENT ON FUNCTION idivm.attach_feed(integer) IS 'gives the content of a view the triggers that append to its feed';
+
+-- Give all objects of a feed to the owner of the catalog.
+CREATE OR REPLACE FUNCTION idivm.give_feed(feed integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN
+        SELECT format('ALTER %s %s OWNER TO %s', object.kind, object.name, s.nspowner::regrole)
+        FROM pg_namespace s
+        CROSS JOIN LATERAL (
+            SELECT 'FUNCTION', p.oid::regprocedure::text, p.proowner FROM pg_proc p
+            WHERE p.pronamespace = s.oid AND p.proname LIKE 'f' || feed || '\_%'
+            UNION ALL
+            SELECT CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass::text, c.relowner FROM pg_class c
+            WHERE c.relnamespace = s.oid AND c.relkind IN ('r', 'v') AND (c.relname = 'f' || feed OR c.relname LIKE 'f' || feed || '\_%')
+        ) AS object (kind, name, owner)
+        WHERE s.nspname = 'idivm_feed' AND object.owner <> s.nspowner
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+END
+$$;
+
+-- Create the table for the columns that a feed has now, and the view through which readers see all its tables.
+CREATE OR REPLACE FUNCTION idivm.begin_epoch(feed integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    f idivm_feed.feeds := (SELECT one FROM idivm_feed.feeds one WHERE one.id = feed);
+    log text := format('idivm_feed.%I', 'f' || feed || '_' || f.epoch);
+BEGIN
+    INSERT INTO idivm_feed.epochs VALUES (feed, f.epoch, f.columns);
+    EXECUTE format('CREATE TABLE %s (refresh bigint NOT NULL, seq bigint GENERATED ALWAYS AS IDENTITY, kind "char" NOT NULL, %s, PRIMARY KEY (refresh, seq))',
+                   log, (SELECT string_agg(format('o_%1$s %2$s, n_%1$s %2$s', t.number, t.name), ', ' ORDER BY t.number)
+                         FROM unnest(f.types) WITH ORDINALITY AS t (name, number)));
+    PERFORM idivm.show_feed(feed);
+END
+$$;
+
+-- The relation of the feed is looked up with the rights of this view's owner, the right to read it with the reader's.
+CREATE OR REPLACE FUNCTION idivm.show_feed(feed integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    EXECUTE (
+        SELECT format(
+            'CREATE OR REPLACE VIEW idivm_feed.%I WITH (security_barrier) AS ', 'f' || show_feed.feed)
+            || string_agg(format(
+                'SELECT c.refresh, c.seq, CASE c.kind WHEN ''I'' THEN ''insert'' WHEN ''U'' THEN ''update'' WHEN ''D'' THEN ''delete'''
+                ' ELSE ''restart'' END AS kind, r.at, r.xid,'
+                ' CASE c.kind WHEN ''R'' THEN %5$L::jsonb WHEN ''I'' THEN NULL ELSE (SELECT to_jsonb(x) FROM (SELECT %3$s) AS x) END AS old,'
+                ' CASE c.kind WHEN ''R'' THEN %6$L::jsonb WHEN ''D'' THEN NULL ELSE (SELECT to_jsonb(x) FROM (SELECT %4$s) AS x) END AS new'
+                ' FROM idivm_feed.%1$I AS c JOIN idivm_feed.refreshes AS r ON r.feed = %2$s AND r.refresh = c.refresh'
+                ' WHERE (SELECT has_table_privilege(f.relation, ''SELECT'') FROM idivm_feed.feeds AS f WHERE f.id = %2$s)',
+                'f' || show_feed.feed || '_' || e.epoch, show_feed.feed, idivm.feed_columns(e.columns, 'c.o_%1$s AS %2$I'),
+                idivm.feed_columns(e.columns, 'c.n_%1$s AS %2$I'),
+                (SELECT to_jsonb(b.columns) FROM idivm_feed.epochs b WHERE b.feed = e.feed AND b.epoch < e.epoch ORDER BY b.epoch DESC LIMIT 1),
+                to_jsonb(e.columns)), ' UNION ALL ' ORDER BY e.epoch)
+        FROM idivm_feed.epochs e WHERE e.feed = show_feed.feed);
+    EXECUTE format('GRANT SELECT ON idivm_feed.%I TO PUBLIC', 'f' || show_feed.feed);
+    PERFORM idivm.give_feed(show_feed.feed);
+END
+$$;
+
+-- Append the difference between two contents with the same columns, as bags of rows.
+CREATE OR REPLACE FUNCTION idivm.append_difference(feed integer, before regclass, after regclass) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1
+AS $$
+DECLARE
+    f idivm_feed.feeds := (SELECT one FROM idivm_feed.feeds one WHERE one.id = feed);
+    log text := format('idivm_feed.%I', 'f' || feed || '_' || f.epoch);
+    shown text := idivm.feed_columns(f.columns, 't.%2$I AS c_%1$s');
+    numbered text := format(
+        '(SELECT r.*, row_number() OVER (PARTITION BY r.idivm_image) AS idivm_nth FROM ('
+        'SELECT %s, ROW(%s)::text AS idivm_image FROM %%s AS t) AS r)', shown, idivm.feed_columns(f.columns, 't.%2$I'));
+    side text;
+    differs boolean;
+BEGIN
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s AS o FULL JOIN %s AS n USING (idivm_image, idivm_nth)'
+                   ' WHERE o.idivm_nth IS NULL OR n.idivm_nth IS NULL)', format(numbered, before), format(numbered, after))
+    INTO differs;
+    IF NOT differs THEN
+        RETURN;
+    END IF;
+    FOREACH side IN ARRAY '{o,n}'::text[] LOOP
+        EXECUTE format(
+            'INSERT INTO %s (refresh, kind, %s) SELECT idivm.feed_refresh(%s), %L, %s FROM %s AS gone'
+            ' WHERE NOT EXISTS (SELECT FROM %s AS kept WHERE kept.idivm_image = gone.idivm_image AND kept.idivm_nth = gone.idivm_nth)',
+            log, idivm.feed_columns(f.columns, side || '_%1$s'), feed, CASE side WHEN 'o' THEN 'D' ELSE 'I' END,
+            idivm.feed_columns(f.columns, 'gone.c_%1$s'),
+            format(numbered, CASE side WHEN 'o' THEN before ELSE after END),
+            format(numbered, CASE side WHEN 'o' THEN after ELSE before END));
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idivm.append_difference(integer, regclass, regclass) IS
+    'appends to a feed what turns one content into another';
+
+-- Bring the feed of a view in line with its options and its content. The caller holds the lock of the view. Whatever
+-- the reason for another content, the feed goes on with the difference; if the columns differ, with a restart.
+CREATE OR REPLACE FUNCTION idivm.set_feed(view_id integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v idivm.views := (SELECT one FROM idivm.views one WHERE one.id = view_id);
+    f idivm_feed.feeds := (SELECT one FROM idivm_feed.feeds one WHERE one.view = view_id OR one.relation = v.relation);
+    wanted boolean := v.options ->> 'feed' = 'on';
+    names text[];
+    type_names text[];
+BEGIN
+    IF wanted IS NOT TRUE THEN
+        DELETE FROM idivm_feed.feeds one WHERE one.id = f.id;
+        RETURN;
+    END IF;
+    IF (SELECT c.relkind = 'v' FROM pg_class c WHERE c.oid = v.state) THEN
+        RAISE feature_not_supported USING
+            MESSAGE = format('%s can have no feed, as no table stores its rows', v.relation),
+            HINT = 'Create it with another strategy, or a view above it WITH (feed = on).';
+    END IF;
+    SELECT array_agg(a.attname ORDER BY a.attnum),
+           array_agg(format_type(coalesce(nullif(t.typbasetype, 0), t.oid),
+                                 CASE WHEN t.typbasetype = 0 THEN a.atttypmod ELSE t.typtypmod END)
+                     || coalesce(' COLLATE ' || nullif(a.attcollation, 0)::regcollation, '') ORDER BY a.attnum)
+    INTO names, type_names
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = v.definition AND a.attnum > 0 AND NOT a.attisdropped;
+    IF f.id IS NULL THEN
+        INSERT INTO idivm_feed.feeds (relation, view, content, columns, types, refresh, kept_from)
+        SELECT v.relation, view_id, v.state, names, type_names, n, n FROM nextval('idivm_feed.refresh_numbers') AS n
+        RETURNING * INTO f;
+        PERFORM idivm.begin_epoch(f.id);
+        PERFORM idivm.attach_feed(f.id);
+        RETURN;
+    END IF;
+    UPDATE idivm_feed.feeds one
+    SET relation = v.relation, view = view_id, content = v.state, columns = names, types = type_names,
+        epoch = one.epoch + ((one.columns, one.types) IS DISTINCT FROM (names, type_names))::integer
+    WHERE one.id = f.id;
+    IF (f.columns, f.types) IS DISTINCT FROM (names, type_names)
+       OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = f.content) THEN
+        IF (f.columns, f.types) IS DISTINCT FROM (names, type_names) THEN
+            PERFORM idivm.begin_epoch(f.id);
+        END IF;
+        EXECUTE format('INSERT INTO idivm_feed.%I (refresh, kind) VALUES (idivm.feed_refresh(%s), ''R'')',
+                       'f' || f.id || '_' || (SELECT one.epoch FROM idivm_feed.feeds one WHERE one.id = f.id), f.id);
+        EXECUTE format('INSERT INTO idivm_feed.%I (refresh, kind, %s) SELECT idivm.feed_refresh(%s), ''I'', %s FROM %s AS t',
+                       'f' || f.id || '_' || (SELECT one.epoch FROM idivm_feed.feeds one WHERE one.id = f.id),
+                       idivm.feed_columns(names, 'n_%1$s'), f.id, idivm.feed_columns(names, 't.%2$I'), v.state);
+    ELSIF f.content <> v.state THEN
+        PERFORM idivm.append_difference(f.id, f.content, v.state);
+    END IF;
+    PERFORM idivm.detach_feed(f.id, f.content);
+    PERFORM idivm.attach_feed(f.id);
+END
+$$;
+COMMENT ON FUNCTION idivm.set_feed(integer) IS 'brings the feed of a view in line with its options and its content';
+
+-- Take the triggers of a feed off a content that it leaves, and drop a copy of the last content.
+CREATE OR REPLACE FUNCTION idivm.detach_feed(feed integer, content regclass) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    event text;
+BEGIN
+    EXECUTE format('DROP TABLE IF EXISTS idivm_feed.%I', 'f' || feed || '_kept');
+    IF EXISTS (SELECT FROM pg_class c WHERE c.oid = content) THEN
+        FOREACH event IN ARRAY '{insert,update,delete}'::text[] LOOP
+            EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', 'idivm_feed_' || event, content);
+        END LOOP;
+    END IF;
+END
+$$;
+
+-- A view loses its plan and keeps its name: keep a copy of its content, so that the feed goes on with the difference.
+CREATE OR REPLACE FUNCTION idivm.suspend_feed(view_id integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    f idivm_feed.feeds := (SELECT one FROM idivm_feed.feeds one WHERE one.view = view_id);
+    kept text;
+BEGIN
+    IF f.id IS NULL OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = f.content) THEN
+        RETURN;
+    END IF;
+    kept := format('idivm_feed.%I', 'f' || f.id || '_kept');
+    EXECUTE format('CREATE TABLE %s AS SELECT %s FROM %s AS t', kept, idivm.feed_columns(f.columns, 't.%2$I'), f.content);
+    UPDATE idivm_feed.feeds one SET content = kept::regclass, view = NULL WHERE one.id = f.id;
+    PERFORM idivm.give_feed(f.id);
+END
+$$;
+COMMENT ON FUNCTION idivm.suspend_feed(integer) IS 'keeps the last content of a view that loses its plan for its feed';
+
+CREATE OR REPLACE FUNCTION idivm.drop_feed() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    object record;
+BEGIN
+    FOR object IN
+        SELECT 'FUNCTION' AS kind, p.oid::regprocedure::text AS name, 0 AS place FROM pg_proc p
+        WHERE p.pronamespace = 'idivm_feed'::regnamespace AND p.proname LIKE 'f' || old.id || '\_%'
+        UNION ALL
+        SELECT CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass::text, CASE c.relkind WHEN 'v' THEN 1 ELSE 2 END
+        FROM pg_class c WHERE c.relnamespace = 'idivm_feed'::regnamespace AND c.relkind IN ('r', 'v')
+          AND (c.relname = 'f' || old.id OR c.relname LIKE 'f' || old.id || '\_%')
+        ORDER BY place
+    LOOP
+        EXECUTE format('DROP %s %s %s', object.kind, object.name, CASE object.kind WHEN 'TABLE' THEN '' ELSE 'CASCADE' END);
+    END LOOP;
+    RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE TRIGGER drop_feed AFTER DELETE ON idivm_feed.feeds
+    FOR EACH ROW EXECUTE FUNCTION idivm.drop_feed();
+
+-- Delete the changes that nobody needs: those older than feed_keep that all consumers have read, and those older than
+-- feed_hold that a consumer has not read.
+CREATE OR REPLACE FUNCTION idivm.trim_feed(feed integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    f idivm_feed.feeds;
+    options jsonb;
+    bound bigint;
+    epoch integer;
+BEGIN
+    SELECT * INTO f FROM idivm_feed.feeds one WHERE one.id = feed FOR NO KEY UPDATE SKIP LOCKED;
+    options := coalesce((SELECT v.options FROM idivm.views v WHERE v.id = f.view), '{}');
+    bound := (SELECT max(r.refresh) FROM idivm_feed.refreshes r
+              WHERE r.feed = f.id AND r.at < clock_timestamp() - coalesce(options ->> 'feed_keep', '1 day')::interval);
+    IF bound IS NULL THEN
+        RETURN;
+    END IF;
+    bound := greatest(
+        least(bound, (SELECT min(c.position) FROM idivm.consumers c WHERE c.view = f.relation)),
+        (SELECT max(r.refresh) FROM idivm_feed.refreshes r
+         WHERE r.feed = f.id AND r.at < clock_timestamp() - coalesce(options ->> 'feed_hold', '7 days')::interval));
+    IF bound <= f.kept_from THEN
+        RETURN;
+    END IF;
+    FOR epoch IN SELECT e.epoch FROM idivm_feed.epochs e WHERE e.feed = f.id LOOP
+        EXECUTE format('DELETE FROM idivm_feed.%I WHERE refresh <= $1', 'f' || f.id || '_' || epoch) USING bound;
+    END LOOP;
+    DELETE FROM idivm_feed.refreshes r WHERE r.feed = f.id AND r.refresh <= bound;
+    UPDATE idivm_feed.feeds one SET kept_from = bound WHERE one.id = f.id;
+END
+$$;
+COMMENT ON FUNCTION idivm.trim_feed(integer) IS 'deletes the changes of a feed that are older than its options keep';
+
+-- After a refresh has committed: wake the readers of feeds, and delete old changes. Writers do not notify, because a
+-- transaction with NOTIFY holds a lock of the whole server while it commits.
+CREATE OR REPLACE FUNCTION idivm.announce_feeds(view_ids integer[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    f record;
+BEGIN
+    FOR f IN
+        SELECT one.id, one.refresh,
+               EXISTS (SELECT FROM idivm_feed.refreshes r WHERE r.feed = one.id
+                       AND r.at < clock_timestamp() - 1.25 * coalesce(v.options ->> 'feed_keep', '1 day')::interval) AS is_old
+        FROM idivm_feed.feeds one JOIN idivm.views v ON v.id = one.view WHERE one.view = ANY (view_ids)
+    LOOP
+        PERFORM pg_notify('idivm_feed', f.id || ' ' || f.refresh);
+        IF f.is_old AND current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
+            PERFORM idivm.trim_feed(f.id);
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idivm.announce_feeds(integer[]) IS 'wakes the readers of the feeds of some views, after a refresh';
+
+-- Readers ------------------------------------------------------------------------------------
+
+CREATE OR REPLACE VIEW idivm.feeds WITH (security_barrier) AS
+SELECT f.relation AS view, f.columns, f.refresh AS position, f.kept_from, f.id AS feed
+FROM idivm_feed.feeds f WHERE has_table_privilege(f.relation, 'SELECT');
+COMMENT ON VIEW idivm.feeds IS 'the change feeds of the views that this role may read';
+GRANT SELECT ON idivm.feeds TO PUBLIC;
+
+-- Return the feed of a view that this role may read, or say why there is none.
+CREATE OR REPLACE FUNCTION idivm.feed_of(view regclass) RETURNS idivm.feeds
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    f idivm.feeds;
+BEGIN
+    SELECT * INTO f FROM idivm.feeds one WHERE one.view = feed_of.view;
+    IF NOT FOUND THEN
+        IF NOT has_table_privilege(feed_of.view, 'SELECT') THEN
+            RAISE insufficient_privilege USING
+                MESSAGE = format('the feed of %s cannot be read without the right to read all columns of the view', feed_of.view),
+                HINT = format('GRANT SELECT ON %s gives it.', feed_of.view);
+        END IF;
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = format('%s has no feed of its changes', feed_of.view),
+            HINT = format('ALTER VIEW %s SET (feed = on) by idivm begins one.', feed_of.view);
+    END IF;
+    RETURN f;
+END
+$$;
+COMMENT ON FUNCTION idivm.feed_of(regclass) IS 'the feed of a view that this role may read';
+
+-- Stable, so that all its queries see the snapshot of the query that calls it: a snapshot of the rows and its position
+-- belong together.
+CREATE OR REPLACE FUNCTION idivm.changes(view regclass, since bigint DEFAULT NULL, upto bigint DEFAULT NULL, snapshot boolean DEFAULT false)
+    RETURNS TABLE (refresh bigint, seq bigint, kind text, at timestamptz, old jsonb, new jsonb)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    f idivm.feeds := idivm.feed_of(view);
+BEGIN
+    IF snapshot THEN
+        RETURN QUERY EXECUTE format(
+            'SELECT $1, row_number() OVER (), ''snapshot'', statement_timestamp(), NULL::jsonb, to_jsonb(x) FROM (SELECT t.* FROM %s AS t) AS x', view)
+            USING f.position;
+        RETURN;
+    END IF;
+    IF since < f.kept_from THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = format('the feed of %s no longer has all changes after %s: those up to %s were removed', view, since, f.kept_from),
+            HINT = format('Begin again with idivm.changes(%L, snapshot => true). The options feed_keep and feed_hold of the view, and registered consumers, keep changes longer.', view);
+    ELSIF since > f.position THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = format('the feed of %s has not come to %s yet: its last refresh is %s', view, since, f.position),
+            HINT = format('Positions of another database mean nothing here. Begin with idivm.changes(%L, snapshot => true).', view);
+    ELSIF since = f.position THEN
+        RETURN;
+    END IF;
+    RETURN QUERY EXECUTE format(
+        'SELECT c.refresh, c.seq, c.kind, c.at, c.old, c.new FROM idivm_feed.%I AS c'
+        ' WHERE c.refresh > $1 AND c.refresh <= $2 ORDER BY c.refresh, c.seq', 'f' || f.feed)
+        USING coalesce(since, f.kept_from), least(upto, f.position);
+END
+$$;
+COMMENT ON FUNCTION idivm.changes(regclass, bigint, bigint, boolean) IS
+    'the changes of a view with feed = on after a refresh, or with snapshot => true its rows now';
+
+CREATE OR REPLACE FUNCTION idivm.check_consumer() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF tg_op <> 'INSERT' AND NOT pg_has_role(old.role, 'USAGE') AND NOT idivm.may_change_catalog() THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = format('the consumer %s belongs to the role %s', old.name, old.role);
+    ELSIF tg_op = 'INSERT' OR tg_op = 'UPDATE' AND new.position <> old.position THEN
+        PERFORM idivm.feed_of(new.view);
+    END IF;
+    RETURN CASE WHEN tg_op = 'DELETE' THEN old ELSE new END;
+END
+$$;
+
+CREATE OR REPLACE TRIGGER check_consumer BEFORE INSERT OR UPDATE OR DELETE ON idivm.consumers
+    FOR EACH ROW EXECUTE FUNCTION idivm.check_consumer();
+
+-- Register a consumer at a position, or move it there. Positions never go back by this function.
+CREATE OR REPLACE FUNCTION idivm.advance(consumer text, view regclass, "position" bigint DEFAULT NULL) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    f idivm.feeds := idivm.feed_of(view);
+    reached bigint;
+BEGIN
+    IF advance.position < f.kept_from OR advance.position > f.position THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = format('the feed of %s has no position %s: it reaches from %s to %s', view, advance.position, f.kept_from, f.position);
+    END IF;
+    INSERT INTO idivm.consumers AS c (name, view, position)
+    VALUES (consumer, advance.view, coalesce(advance.position, f.position))
+    ON CONFLICT ON CONSTRAINT consumers_pkey DO UPDATE
+    SET position = greatest(c.position, advance.position), advanced_at = clock_timestamp()
+    RETURNING c.position INTO reached;
+    RETURN reached;
+END
+$$;
+COMMENT ON FUNCTION idivm.advance(text, regclass, bigint) IS
+    'notes how far a consumer has read the feed of a view, and registers it at first; the changes after that are kept';
+
+CREATE OR REPLACE FUNCTION idivm.forget_consumer(consumer text, view regclass) RETURNS void
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+    DELETE FROM idivm.consumers c WHERE c.name = consumer AND c.view = forget_consumer.view
+$$;
+COMMENT ON FUNCTION idivm.forget_consumer(text, regclass) IS 'removes a registered consumer, so that nothing is kept for it';
