@@ -7,8 +7,8 @@ import dataclasses
 import json
 from typing import Any
 
-from orchestrator.cli.signals import stop_at_signals
 from orchestrator.cli.output import open_orchestrator
+from orchestrator.cli.signals import stop_at_signals
 from orchestrator.runtime.feeds import Caught, Change
 
 _SIGNS = {"snapshot": " ", "insert": "+", "delete": "-", "update": "~", "restart": "="}
