@@ -60,6 +60,29 @@ def test_triggers_of_others_with_such_names_stop_no_change_of_mode(
     scene.orc.drop_view("v")
 
 
+@pytest.mark.parametrize(
+    "put",
+    [
+        "AFTER INSERT ON mallory.m EXECUTE FUNCTION mallory.o()",
+        "AFTER INSERT ON mallory.m WHEN (false) EXECUTE FUNCTION idivm_log.s1_truncate_1()",
+    ],
+)
+def test_another_trigger_in_the_place_of_capture_is_noticed(high: Scene, put: str) -> None:
+    high.orc.create_view("v", "SELECT count(*) AS c FROM mallory.m")
+    high.as_mallory(
+        "CREATE FUNCTION mallory.o() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
+    )
+    as_owner = high.admin if "idivm_log" in put else high.mallory
+    as_owner.execute(f"CREATE OR REPLACE TRIGGER idivm_1_insert {put}".encode())
+    high.as_mallory("INSERT INTO mallory.m VALUES (6, 6)")
+    high.admin.execute("CALL idivm.refresh_all()")
+    assert high.admin.execute("TABLE v").fetchall() == [(6,)]
+    assert any(not finding.fine for finding in high.orc.doctor())
+    high.as_mallory("INSERT INTO mallory.m VALUES (7, 7)")
+    high.orc.refresh()
+    assert high.admin.execute("TABLE v").fetchall() == [(7,)]
+
+
 def test_the_name_of_a_trigger_leaves_no_writer_out_of_a_lock(scene: Scene) -> None:
     """A refresh waits for the writers of a table that do not take the lock of eager views."""
     scene.orc.create_view("v", "SELECT k, sum(n) AS s FROM t GROUP BY k", maintain="eager")
