@@ -35,6 +35,7 @@ from orchestrator.planning.cascades import with_visible_keys
 from orchestrator.planning.facts import AS_WRITTEN, request_for
 from orchestrator.strategies.choose import choose
 
+
 def plan_view(
     connection: Connection[Any],
     names: Names,

@@ -23,7 +23,7 @@ SAYS = {
 def test_a_new_partition_runs_no_text_of_its_owner(high: Scene, kind: str, name: str) -> None:
     partition = SAYS[kind].replace('"', '""')
     high.as_mallory(
-        "CREATE TABLE mallory.p (k int, w text, \"x ON mallory.a y\" int) PARTITION BY LIST (k);"
+        'CREATE TABLE mallory.p (k int, w text, "x ON mallory.a y" int) PARTITION BY LIST (k);'
         "CREATE TABLE mallory.a PARTITION OF mallory.p FOR VALUES IN (1);"
         'CREATE TABLE mallory.b (k int, "x ON mallory.""" int);'
         "CREATE FUNCTION mallory.o() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
