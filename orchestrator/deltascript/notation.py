@@ -16,7 +16,6 @@ from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.union_all import UnionAll
-from orchestrator.algebra.scalar import Scalar
 from orchestrator.deltascript.leaves import DiffScan, StateScan, called
 from orchestrator.deltascript.plan import (
     Apply,

@@ -186,7 +186,7 @@ def _short_aliases(tree: Tree) -> Tree:
         shortened: dict[str, str] = {}
         for name in scope.names:
             base = _without_number(name)
-            names = [*map(lambda each: shortened.get(each, each), scope.names), *others]
+            names = [*(shortened.get(each, each) for each in scope.names), *others]
             if base == name or names.count(name) > 1:
                 continue
             if not any(other != name and _without_number(other) == base for other in names):

@@ -37,7 +37,10 @@ DECLARE
     names name[] := ARRAY[prefix || 'insert', prefix || 'update', prefix || 'delete', prefix || 'truncate', prefix || 'rows'];
 BEGIN
     RETURN (SELECT (SELECT count(*) FROM pg_trigger t
-                    WHERE t.tgrelid = c.oid AND t.tgenabled::text = substr('OOOAR', array_position(names, t.tgname), 1))
+                    WHERE t.tgrelid = c.oid AND t.tgenabled::text = substr('OOOAR', array_position(names, t.tgname), 1)
+                      -- The owner of the table can create another trigger with the same name.
+                      AND t.tgqual IS NULL AND (SELECT p.pronamespace FROM pg_proc p WHERE p.oid = t.tgfoid)
+                                               IN ('idivm'::regnamespace, 'idivm_log'::regnamespace))
                    = CASE c.relkind WHEN 'p' THEN 4 ELSE 5 END
             FROM pg_class c WHERE c.oid = member);
 END

@@ -407,8 +407,8 @@ BEGIN ATOMIC
     FROM idivm.duties() d
     JOIN idivm.source_members m ON m.source = d.source
     JOIN pg_class c ON c.oid = m.member
-    WHERE (SELECT count(*) FROM pg_trigger t
-           WHERE t.tgrelid = m.member
+    WHERE (SELECT count(*) FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+           WHERE t.tgrelid = m.member AND t.tgqual IS NULL AND p.pronamespace = 'idivm'::regnamespace
              AND t.tgenabled = CASE t.tgname
                      WHEN 'idivm_' || m.source || '_begin' THEN 'A'
                      WHEN 'idivm_' || m.source || '_upkeep' THEN 'A'

@@ -121,7 +121,7 @@ END;
 COMMENT ON FUNCTION idivm.options_clause(regclass) IS 'the options of a view, in the form that CREATE OR REPLACE VIEW must repeat';
 
 -- Turn a relation into an ordinary view of a query that refuses writes like a maintained view. With the
--- parentheses, a text of several statements is a syntax error.
+-- parentheses, several statements by mistake are a syntax error; in any case they run with the rights of the caller.
 CREATE OR REPLACE FUNCTION idivm.show_query(relation text, columns text[], query text, path text, replacing boolean)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp

@@ -23,7 +23,7 @@ SAYS = {
 def test_a_new_partition_runs_no_text_of_its_owner(high: Scene, kind: str, name: str) -> None:
     partition = SAYS[kind].replace('"', '""')
     high.as_mallory(
-        "CREATE TABLE mallory.p (k int, w text, \"x ON mallory.a y\" int) PARTITION BY LIST (k);"
+        'CREATE TABLE mallory.p (k int, w text, "x ON mallory.a y" int) PARTITION BY LIST (k);'
         "CREATE TABLE mallory.a PARTITION OF mallory.p FOR VALUES IN (1);"
         'CREATE TABLE mallory.b (k int, "x ON mallory.""" int);'
         "CREATE FUNCTION mallory.o() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
@@ -58,6 +58,29 @@ def test_triggers_of_others_with_such_names_stop_no_change_of_mode(
     scene.orc.execute("UPDATE t SET n = n + 1")
     assert [report.equal for report in scene.orc.check()] == [True]
     scene.orc.drop_view("v")
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        "AFTER INSERT ON mallory.m EXECUTE FUNCTION mallory.o()",
+        "AFTER INSERT ON mallory.m WHEN (false) EXECUTE FUNCTION idivm_log.s1_truncate_1()",
+    ],
+)
+def test_another_trigger_in_the_place_of_capture_is_noticed(high: Scene, put: str) -> None:
+    high.orc.create_view("v", "SELECT count(*) AS c FROM mallory.m")
+    high.as_mallory(
+        "CREATE FUNCTION mallory.o() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
+    )
+    as_owner = high.admin if "idivm_log" in put else high.mallory
+    as_owner.execute(f"CREATE OR REPLACE TRIGGER idivm_1_insert {put}".encode())
+    high.as_mallory("INSERT INTO mallory.m VALUES (6, 6)")
+    high.admin.execute("CALL idivm.refresh_all()")
+    assert high.admin.execute("TABLE v").fetchall() == [(6,)]
+    assert any(not finding.fine for finding in high.orc.doctor())
+    high.as_mallory("INSERT INTO mallory.m VALUES (7, 7)")
+    high.orc.refresh()
+    assert high.admin.execute("TABLE v").fetchall() == [(7,)]
 
 
 def test_the_name_of_a_trigger_leaves_no_writer_out_of_a_lock(scene: Scene) -> None:

@@ -124,7 +124,10 @@ def test_a_query_of_many_levels_is_computed_anew_and_says_why(orc, levels):
     orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1), (2, 2)")
     level = "SELECT a.id, b.n FROM @ AS a LEFT JOIN (SELECT id, sum(n) AS n FROM @ GROUP BY id) AS b ON b.id = a.id"
     parts = ["c0 AS (SELECT id, n FROM t)"]
-    parts += [f"c{n} AS ({level.replace('@', f'c{n - 1}', 1).replace('@', 't')})" for n in range(1, levels)]
+    parts += [
+        f"c{n} AS ({level.replace('@', f'c{n - 1}', 1).replace('@', 't')})"
+        for n in range(1, levels)
+    ]
     query = f"WITH {', '.join(parts)} SELECT id, n FROM c{levels - 1}"
     assert orc.create_view("v", query).strategy == "recompute"
     assert "a program for a query with so many levels" in orc.explain("v").why
