@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 pytest.importorskip("pyarrow")
@@ -304,6 +305,35 @@ def test_the_command_survives_lost_connections_and_ends_at_a_signal(
     )
     assert removed.returncode == 0
     assert orc.streams() == []
+
+
+@pytest.mark.slow
+def test_a_command_killed_in_its_last_transaction_continues(
+    orc: Orchestrator, tmp_path: Path, dsn: str
+) -> None:
+    orc.execute("CREATE TABLE t (a int)")
+    for number in range(3):
+        (tmp_path / f"{number}.csv").write_text(f"a\n{number}\n")
+    stream = ["load", "--stream", "--dsn", dsn, str(tmp_path), "--into", "t", "--max-files", "1"]
+    waits = "SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass AND NOT granted"
+    for batch in range(3):
+        with psycopg.connect(dsn) as blocker:
+            # The last transaction of the batch waits for this lock.
+            blocker.execute("LOCK TABLE t IN SHARE MODE")
+            with subprocess.Popen([*COMMAND, *stream], stdout=subprocess.DEVNULL) as process:
+                while rows(orc, waits) == [(0,)]:
+                    assert process.poll() is None
+                process.kill()
+        once = subprocess.run([*COMMAND, *stream, "--once"], capture_output=True, text=True)
+        assert once.returncode == 0, once.stderr
+        (tmp_path / f"{batch + 3}.csv").write_text(f"a\n{batch + 3}\n")
+    assert rows(orc, "SELECT a FROM t ORDER BY a") == [(number,) for number in range(5)]
+    # Nothing is left of the killed batches.
+    orc.load_stream(tmp_path, "t", once=True)
+    assert rows(orc, "SELECT count(*) FROM t") == [(6,)]
+    assert rows(orc, "SELECT count(*) FROM idivm.loads WHERE status = 'loading'") == [(0,)]
+    left = "SELECT count(*) FROM pg_class WHERE relnamespace = 'idivm_load'::regnamespace AND relkind = 'r'"
+    assert rows(orc, left) == [(0,)]
 
 
 @pytest.mark.parametrize(
