@@ -279,8 +279,9 @@ def _read_kind(program: Program, merged: Merged, names: Names) -> Composed:
         "    IF {} THEN\n        RETURN 'R';\n    END IF;\n"
         "    kind := idivm.read_kind({id}, {},\n"
         "        (SELECT idivm.is_steady({id}) WHERE NOT EXISTS (SELECT FROM {} WHERE false)), ARRAY[{}]);\n"
-        # The planner calls the function, so a session hears it once.
-        "    IF kind = 'Q' AND idivm.tell_of_query({id}) THEN\n        RETURN 'R';\n    END IF;\n"
+        "    IF kind = 'Q' THEN\n"
+        # The planner calls the function when the statement first runs, so a session hears it once.
+        "        RETURN CASE WHEN idivm.tell_of_query({id}) THEN 'R' END;\n    END IF;\n"
         "    RETURN kind;\nEND"
     ).format(
         SQL("\n        OR ").join(

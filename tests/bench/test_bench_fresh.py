@@ -3,7 +3,8 @@
 import psycopg
 import pytest
 
-from orchestrator.bench import fresh, writers
+from orchestrator.bench import writers
+from orchestrator.bench.fresh import run as fresh
 from orchestrator.errors import UsageError
 
 

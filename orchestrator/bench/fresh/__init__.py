@@ -1,0 +1,1 @@
+"""The benchmark `fresh`: views that are always fresh, by mode."""
