@@ -11,8 +11,8 @@ from sqlglot import exp
 from orchestrator.deltascript import sizes
 from orchestrator.deltascript.costing import planned_for, size, switch, weigh_step
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.nulls import without_nulls
-from orchestrator.deltascript.plan import Apply, Assign, Program
+from orchestrator.deltascript.nulls import is_diff, without_nulls
+from orchestrator.deltascript.plan import Apply, Assign, Program, Query
 from orchestrator.deltascript.query import query_code, stored
 from orchestrator.deltascript.writer import (
     Code,
@@ -44,8 +44,11 @@ def assigned(program: Program, names: Names, step: Assign) -> Code:
         query, fields = simplified
         hashable = _assigned(replace(step, query=query), names)
         code = branches([(_has_no_nulls(fields, names), hashable)], code)
-    if step.hashed:
-        code = switched_where_large(step, code, HASHING)
+    code = (
+        switched_where_large(step, code, HASHING)
+        if step.hashed
+        else hashed_where_several(program, step.query, code)
+    )
     return [
         *weigh_step(program, names, step),
         *code,
@@ -67,6 +70,49 @@ def switched_where_large(
     for_large = switch((setting, value) for setting, value, _ in settings)
     for_small = switch((setting, value) for setting, _, value in settings)
     return [*when(large, for_large), *code, *when(large, for_small)]
+
+
+def hashed_where_several(program: Program, query: Query, code: Code) -> Code:
+    """Return a statement that looks rows up in variables by hashing if the variables hold several.
+
+    PostgreSQL expects few rows on both sides, and would go through a variable for each row.
+    """
+    variables = looked_up(query)
+    if program.by_lookups or not variables:
+        return code
+    several = SQL("{} > {}").format(size(variables), Literal(sizes.FEW))
+    hashed = [*switch([("enable_nestloop", "off")]), *code, *switch([("enable_nestloop", "on")])]
+    return branches([(several, hashed)], code)
+
+
+def looked_up(query: Query) -> tuple[str, ...]:
+    """Return the variables in which a query looks rows up by EXISTS or NOT EXISTS.
+
+    >>> from orchestrator.algebra.columns import Column
+    >>> from orchestrator.algebra.examples import PARTS, PID
+    >>> from orchestrator.algebra.operators.antisemijoin import Antisemijoin
+    >>> from orchestrator.algebra.rendering import Renderer
+    >>> from orchestrator.algebra.scalar import Scalar
+    >>> from orchestrator.deltascript.leaves import DiffScan
+    >>> old = Column("old")
+    >>> diff = DiffScan("gone", "d", ((old, "pid"),))
+    >>> rest = Antisemijoin(PARTS, diff, Scalar.read("pid = old", [PID, old]))
+    >>> looked_up(Query(Renderer(rest).query(rest, {}, (PID,))))
+    ('gone',)
+    """
+    tables = (
+        exists.this.args["from_"].this
+        for exists in query.tree.find_all(exp.Exists)
+        if isinstance(exists.this, exp.Select)
+        and exists.this.args.get("from_")
+        and not exists.this.args.get("joins")
+    )
+    variables = (
+        table.this.expressions[0].name
+        for table in tables
+        if isinstance(table, exp.Table) and is_diff(table)
+    )
+    return tuple(dict.fromkeys(variables))
 
 
 def _assigned(step: Assign, names: Names) -> Lines:

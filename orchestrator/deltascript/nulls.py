@@ -42,7 +42,7 @@ def without_nulls(query: Query) -> tuple[Query, frozenset[tuple[str, str]]] | No
     diffs = {
         table.alias: table.this.expressions[0].name
         for table in tree.find_all(exp.Table)
-        if _is_diff(table)
+        if is_diff(table)
     }
     fields: set[tuple[str, str]] = set()
 
@@ -60,7 +60,8 @@ def without_nulls(query: Query) -> tuple[Query, frozenset[tuple[str, str]]] | No
     return (Query(tree), frozenset(fields)) if fields else None
 
 
-def _is_diff(table: exp.Table) -> bool:
+def is_diff(table: exp.Table) -> bool:
+    """Return whether an item of FROM is a variable of the program."""
     rows = table.this
     return (
         isinstance(rows, exp.Anonymous)
