@@ -10,9 +10,14 @@ from psycopg.sql import SQL, Composable, Composed, Literal
 from sqlglot import exp
 
 from orchestrator.deltascript import sizes
-from orchestrator.deltascript.assigning import hashed_where_several, switched_where_large
+from orchestrator.deltascript.assigning import (
+    has_no_nulls,
+    hashed_where_several,
+    switched_where_large,
+)
 from orchestrator.deltascript.costing import planned_for, size
 from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.nulls import with_records, without_nulls
 from orchestrator.deltascript.plan import (
     Apply,
     ChangeKind,
@@ -56,7 +61,6 @@ def applied(program: Program, called: Names, step: Apply) -> Code:
 
 def _guarded(program: Program, called: Names, step: Apply) -> Code:
     """Return the statements under the condition that there are rows to apply."""
-    code = _statement(program, called, step)
     needed = listed((SQL("{} IS NOT NULL").format(name(need)) for need in step.needs), " OR ")
     if gathers(program, step, called):
         several = SQL("{} BETWEEN {} AND {}").format(
@@ -67,16 +71,35 @@ def _guarded(program: Program, called: Names, step: Apply) -> Code:
             *_statement(program, called, step, gathers=True),
             SQL("PERFORM idivm.gather_rows('on');"),
         ]
-        return branches([(several, gathered), (needed, code)])
-    if _has_nullable_keys(step):
-        plain = _statement(program, called, _with_nulls_in(step, ()))
-        among = _with_nulls(program, called, step, code)
-        code = branches([(_without_nulls_pays(step, called), plain)], among)
+        return branches([(several, gathered), (needed, _statement(program, called, step))])
+    code: Code = _by_keys(program, called, step)
     if looks_up(program, step):
         code = switched_where_large(step, code, [(setting, "off", "on") for setting in LOOKING_UP])
     else:
-        code = [*hashed_where_several(program, step.query, code)]
+        several_code = _for_several(program, called, step)
+        code = hashed_where_several(program, step.query, code, several_code)
     return branches([(needed, code)]) if step.needs else code
+
+
+def _by_keys(program: Program, called: Names, step: Apply) -> Lines:
+    """Return the statement, or several statements if keys of the diff may be NULL."""
+    code = _statement(program, called, step)
+    if not _has_nullable_keys(step):
+        return code
+    plain = _statement(program, called, _with_nulls_in(step, ()))
+    among = _with_nulls(program, called, step, code)
+    return branches([(_without_nulls_pays(step, called), plain)], among)
+
+
+def _for_several(program: Program, called: Names, step: Apply) -> Lines:
+    """Return the statements for a diff that is looked up in a diff and may hold NULLs."""
+    records = replace(step, query=with_records(step.query))
+    simplified = without_nulls(step.query)
+    if simplified is None:
+        return _by_keys(program, called, records)
+    plain, fields = simplified
+    hashable = _by_keys(program, called, replace(step, query=plain))
+    return branches([(has_no_nulls(fields, called), hashable)], _by_keys(program, called, records))
 
 
 def gathers(program: Program, step: Apply, called: Names) -> bool:

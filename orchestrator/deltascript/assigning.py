@@ -11,7 +11,7 @@ from sqlglot import exp
 from orchestrator.deltascript import sizes
 from orchestrator.deltascript.costing import planned_for, size, switch, weigh_step
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.nulls import is_diff, without_nulls
+from orchestrator.deltascript.nulls import lookups, with_records, without_nulls
 from orchestrator.deltascript.plan import Apply, Assign, Program, Query
 from orchestrator.deltascript.query import query_code, stored
 from orchestrator.deltascript.writer import (
@@ -38,17 +38,12 @@ PostgreSQL expects that most values of a diff are equal, and would hash the join
 
 def assigned(program: Program, names: Names, step: Assign) -> Code:
     """Return the statements of the step."""
-    code: Code = _assigned(step, names)
-    simplified = without_nulls(step.query)
-    if simplified is not None:
-        query, fields = simplified
-        hashable = _assigned(replace(step, query=query), names)
-        code = branches([(_has_no_nulls(fields, names), hashable)], code)
-    code = (
-        switched_where_large(step, code, HASHING)
-        if step.hashed
-        else hashed_where_several(program, step.query, code)
-    )
+    code = _by_nulls(names, step, step.query)
+    if step.hashed:
+        code = switched_where_large(step, code, HASHING)
+    else:
+        several = _by_nulls(names, step, with_records(step.query))
+        code = hashed_where_several(program, step.query, code, several)
     return [
         *weigh_step(program, names, step),
         *code,
@@ -72,7 +67,18 @@ def switched_where_large(
     return [*when(large, for_large), *code, *when(large, for_small)]
 
 
-def hashed_where_several(program: Program, query: Query, code: Code) -> Code:
+def _by_nulls(names: Names, step: Assign, query: Query) -> Code:
+    """Return the statement for a query of the step, and a simpler one for diffs without NULLs."""
+    code = _assigned(replace(step, query=query), names)
+    simplified = without_nulls(step.query)
+    if simplified is None:
+        return code
+    plain, fields = simplified
+    hashable = _assigned(replace(step, query=plain), names)
+    return branches([(has_no_nulls(fields, names), hashable)], code)
+
+
+def hashed_where_several(program: Program, query: Query, code: Code, for_several: Code) -> Code:
     """Return a statement that looks rows up in variables by hashing if the variables hold several.
 
     PostgreSQL expects few rows on both sides, and would go through a variable for each row.
@@ -81,8 +87,8 @@ def hashed_where_several(program: Program, query: Query, code: Code) -> Code:
     if program.by_lookups or not variables:
         return code
     several = SQL("{} > {}").format(size(variables), Literal(sizes.FEW))
-    hashed = [*switch([("enable_nestloop", "off")]), *code, *switch([("enable_nestloop", "on")])]
-    return branches([(several, hashed)], code)
+    off, on = (switch([("enable_nestloop", value)]) for value in ("off", "on"))
+    return branches([(several, [*off, *for_several, *on])], code)
 
 
 def looked_up(query: Query) -> tuple[str, ...]:
@@ -100,19 +106,8 @@ def looked_up(query: Query) -> tuple[str, ...]:
     >>> looked_up(Query(Renderer(rest).query(rest, {}, (PID,))))
     ('gone',)
     """
-    tables = (
-        exists.this.args["from_"].this
-        for exists in query.tree.find_all(exp.Exists)
-        if isinstance(exists.this, exp.Select)
-        and exists.this.args.get("from_")
-        and not exists.this.args.get("joins")
-    )
-    variables = (
-        table.this.expressions[0].name
-        for table in tables
-        if isinstance(table, exp.Table) and is_diff(table)
-    )
-    return tuple(dict.fromkeys(variables))
+    tables = (select.args["from_"].this.this for select in lookups(query.tree))
+    return tuple(dict.fromkeys(table.expressions[0].name for table in tables))
 
 
 def _assigned(step: Assign, names: Names) -> Lines:
@@ -149,7 +144,7 @@ def _limited(step: Assign, names: Names) -> Lines:
     return [SQL("SELECT * FROM ("), query, SQL(") AS d {}").format(limit)]
 
 
-def _has_no_nulls(fields: Iterable[tuple[str, str]], names: Names) -> Composed:
+def has_no_nulls(fields: Iterable[tuple[str, str]], names: Names) -> Composed:
     """Return the condition that fields of variables hold no NULL."""
     by_variable: dict[str, list[str]] = {}
     for variable, field in sorted(fields):
