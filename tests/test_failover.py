@@ -135,6 +135,7 @@ def numbers(dsn: str) -> list[tuple[int, int]]:
         ]
 
 
+@pytest.mark.slow
 def test_a_crash_of_the_server(primary: TestServer) -> None:
     dsn = primary.conninfo("test")
     views_and_changes(dsn)

@@ -1,7 +1,7 @@
 -- Locks: the order in which refreshes, writers and collections take them.
 
--- Takes the locks of a refresh of these views; the transaction's snapshot is best taken afterwards.
--- Synchronous views have nothing pending in any snapshot, and their writers are not to wait for refreshes.
+-- Take the locks of a refresh of these views. The transaction should take its snapshot afterwards.
+-- Synchronous views are skipped: they have nothing pending in any snapshot, and their writers should not wait.
 CREATE OR REPLACE FUNCTION idivm.lock_views(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -11,13 +11,13 @@ BEGIN
 END
 $$;
 
--- One lock for the writers of all eager views, taken before their first statement has locked anything.
+-- Take the lock that the writers of all eager views share. A writer takes it before its first statement locks anything.
 CREATE OR REPLACE FUNCTION idivm.lock_eager() RETURNS void
     LANGUAGE sql
     RETURN pg_catalog.pg_advisory_xact_lock(idivm.lock_class(), '-2147483648'::pg_catalog.int4);
 COMMENT ON FUNCTION idivm.lock_eager() IS 'waits until no other transaction writes tables of eager views';
 
--- An apply worker writes rows without statements, and brings eager views up at the commit.
+-- An apply worker writes rows without statements, and refreshes eager views at its commit.
 CREATE OR REPLACE FUNCTION idivm.lock_eager_of(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -28,8 +28,8 @@ BEGIN
 END
 $$;
 
--- Whether this session applies what a publisher sends. It brings synchronous views up at its commit, and takes no lock
--- for them before.
+-- Return whether this session applies changes of a publisher. Such a session refreshes synchronous views at its
+-- commit, and takes no locks of views before.
 CREATE OR REPLACE FUNCTION idivm.is_apply_worker() RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -40,10 +40,10 @@ END
 $$;
 COMMENT ON FUNCTION idivm.is_apply_worker() IS 'whether this session is a worker of a subscription';
 
--- Of views that are due, those that an apply worker brings up: none while a transaction that it has prepared itself holds
--- a lock of synchronous views. The publisher ends that one later, so to wait for it would be to wait for ever. The views become
--- invalid, and the next writer or refresh rebuilds them. Nobody reads them meanwhile by the rule of their locks: the
--- worker commits this transaction before it ends the prepared one.
+-- Return which of these pending views an apply worker refreshes. It refreshes none while a transaction that it has
+-- prepared itself holds a lock of synchronous views: the publisher ends that transaction later, so the worker would
+-- wait for ever. The views become invalid, and the next writer or refresh rebuilds them. Nobody can read them
+-- meanwhile, because the worker commits this transaction before the prepared one.
 CREATE OR REPLACE FUNCTION idivm.past_prepared(pending integer[]) RETURNS integer[]
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -67,13 +67,13 @@ BEGIN
 END
 $$;
 
--- Locks tables in a mode, and synchronous views, until the end of the transaction. Writers take such locks in the order of
--- their statements. So this waits for one lock at a time and releases all others meanwhile, except for what has the
--- order of everybody: the lock of eager views, then synchronous views by number. When writers follow each other so closely
--- that one lock or another is always taken, it waits for the tables in order. The tables `to_read` are locked as a query
--- would lock them later, so that no query waits for a TRUNCATE whose transaction waits for one of these views.
--- With `eager`, the lock of eager views comes first. While it waits for a table it would hold up the transaction that
--- has this lock, so it gives up such a wait soon, and tries again.
+-- Lock tables in a mode, and synchronous views, until the end of the transaction. Writers take such locks in the
+-- order of their statements. To avoid deadlocks, this function waits for one lock at a time and releases all others
+-- meanwhile, except the locks that everybody takes in the same order: the eager lock, then synchronous views by ID.
+-- If writers follow each other so closely that one of the locks is always taken, it waits for the tables in order.
+-- It locks the tables `to_read` as a query would lock them later, so that no query waits for a TRUNCATE whose
+-- transaction waits for one of these views. With `eager`, it takes the eager lock first. A wait for a table then
+-- delays all writers of eager views, so it soon gives up the wait and tries again.
 CREATE OR REPLACE FUNCTION idivm.hold_still(tables regclass[], mode text, synchronous integer[] DEFAULT '{}',
                                             eager boolean DEFAULT false, beside regclass[] DEFAULT '{}',
                                             to_read regclass[] DEFAULT '{}') RETURNS void
@@ -138,7 +138,7 @@ BEGIN
             RETURN;
         EXCEPTION WHEN lock_not_available THEN
             IF waits THEN
-                -- The session's own lock_timeout.
+                -- This was the session's own lock_timeout.
                 RAISE;
             END IF;
         END;
@@ -160,7 +160,7 @@ BEGIN
 END
 $$;
 
--- Whether a transaction that locks a table against readers, or waits to do so, waits for this transaction.
+-- Return whether a transaction that has locked a table against readers, or waits to do so, waits for this transaction.
 CREATE OR REPLACE FUNCTION idivm.waits_for_this(relation regclass) RETURNS boolean
     LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
@@ -175,11 +175,11 @@ BEGIN ATOMIC
     SELECT EXISTS (SELECT FROM waiting w WHERE w.pid = pg_backend_pid());
 END;
 
--- Locks the tables of synchronous views for reading, and returns the views that this transaction can refresh now. It holds
--- the locks of these views. A transaction that has locked one of the tables with TRUNCATE or DDL may wait for such a lock, so
--- waiting for it would be a deadlock. Then the views of this table stay as they are: the change is in the log, and the other
--- transaction refreshes the views as soon as it has their locks. No lock is requested in a way that can wait, because the other
--- transaction would see the deadlock and fail.
+-- Lock the tables of synchronous views for reading, and return the views that this transaction can refresh now. It
+-- holds the locks of these views. A transaction that has locked one of the tables with TRUNCATE or DDL may wait for
+-- such a lock, so waiting for that table would be a deadlock. The views of this table then stay as they are: the
+-- change is in the log, and the other transaction refreshes the views when it gets their locks. This function never
+-- waits in the lock queue, because the other transaction would detect the deadlock and fail.
 CREATE OR REPLACE FUNCTION idivm.lock_readable(view_ids integer[]) RETURNS integer[]
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -230,7 +230,7 @@ $$;
 COMMENT ON FUNCTION idivm.lock_readable(integer[]) IS
     'locks the tables of synchronous views for reading, and returns the views that can be refreshed without a deadlock';
 
--- Of some tables, those whose writers take the lock of eager views.
+-- Return which of these tables have writers that take the eager lock.
 CREATE OR REPLACE FUNCTION idivm.written_in_turn(tables regclass[]) RETURNS regclass[]
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
     RETURN ARRAY(
@@ -240,8 +240,8 @@ CREATE OR REPLACE FUNCTION idivm.written_in_turn(tables regclass[]) RETURNS regc
                         AND encode(t.tgargs, 'escape') <> E'{}\\000')
         ORDER BY r);
 
--- Keeps the tables and synchronous views that a refresh reads as they are, until the end of the transaction. The writers of
--- some tables hold the lock of eager views; the others are kept out by a table lock.
+-- Protect the tables and synchronous views that a refresh reads from changes, until the end of the transaction. The
+-- eager lock excludes the writers that take it; a table lock excludes the others.
 CREATE OR REPLACE FUNCTION idivm.hold_sources(tables regclass[], synchronous integer[] DEFAULT '{}',
                                               to_read regclass[] DEFAULT '{}') RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -266,8 +266,8 @@ BEGIN
 END
 $$;
 
--- Waits for the open writers of the tables below some views, and keeps new ones out until the end of
--- the transaction. Writers take tables before the locks of synchronous views, and so must who does both.
+-- Wait for the open writers of the tables below some views, and exclude new writers until the end of the
+-- transaction. Writers lock tables before synchronous views, so this function does the same.
 CREATE OR REPLACE FUNCTION idivm.hold_writers(view_ids integer[], readers boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -279,7 +279,7 @@ BEGIN
               JOIN idivm.sources s ON s.id = vs.source
               JOIN pg_class c ON c.oid = s.relation
               WHERE NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation)
-                -- A view can be dropped also by one who may not lock its tables.
+                -- Users may drop a view although they may not lock its tables.
                 AND (NOT readers OR pg_has_role(c.relowner, 'USAGE')
                      OR has_table_privilege(c.oid, 'UPDATE, DELETE, TRUNCATE'))
               ORDER BY s.relation),
@@ -287,10 +287,10 @@ BEGIN
 END
 $$;
 
--- Whether the statement that calls a refresh may itself have changed these views' tables. Rows that
--- it has changed are in the table and not yet in the log, where they come at its end: a refresh now
--- would meet them in the joins, and the next one count them once more. PostgreSQL does not say what
--- statements are open, so the signs are: a trigger; a caller whose text is that of a change.
+-- Return whether the statement that calls a refresh may itself have changed tables of these views. Its rows are in
+-- the table, but reach the log only when the statement ends. A refresh now would see these rows in joins, and the
+-- next refresh would count them again. PostgreSQL does not show the open statements of a session, so the evidence
+-- is a running trigger, or a calling statement whose text changes data.
 CREATE OR REPLACE FUNCTION idivm.is_mid_statement(view_ids integer[], callers text) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -303,7 +303,7 @@ BEGIN
     query := regexp_replace(current_query(), E'^(\\s|--[^\\n]*\\n|/\\*.*?\\*/)+', '');
     RETURN (pg_trigger_depth() > 0
              OR callers ~* E'"\\s*((insert|update|delete|merge)\\M|with\\M[^"]*\\m(insert|update|delete|merge)\\M)'
-             -- Of several statements in one text the refresh may be one.
+             -- The refresh may be one of several statements in one text.
              OR query ~* E'^(insert|update|delete|merge|copy|explain|with\\M.*\\m(insert|update|delete|merge))\\M'
                 AND query !~ E';\\s*\\S')
         AND EXISTS (
@@ -318,11 +318,10 @@ BEGIN
 END
 $$;
 
--- Keeps the tables of a view as the snapshot of this transaction has them. What TRUNCATE and ALTER
--- TABLE do to a file is seen through every snapshot: a table that was emptied since looks empty, while
--- the log does not say so yet.
--- A table is locked before its partitions and inheritance children, in the order that TRUNCATE uses: a refresh
--- that locked the children first could deadlock with it.
+-- Protect the tables of a view from changes that no snapshot hides. TRUNCATE and ALTER TABLE replace a table's file
+-- for every snapshot: a table that was emptied meanwhile looks empty, although the log does not say so yet. A table
+-- is locked before its partitions and inheritance children, in the order of TRUNCATE, so that the two do not
+-- deadlock.
 CREATE OR REPLACE FUNCTION idivm.pin_tables(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -338,7 +337,7 @@ BEGIN
         WHERE vs.view = view_id AND c.relkind IN ('r', 'm', 'p')
         ORDER BY m.member <> s.relation, c.relkind <> 'p', c.oid
     LOOP
-        -- Of a table that was dropped there is nothing to lock.
+        -- A dropped table has nothing to lock.
         IF pg_relation_filenode(one.oid) IS NOT NULL OR one.is_parted AND to_regclass(one.name::text) IS NOT NULL THEN
             EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE', one.name);
         END IF;
@@ -355,8 +354,8 @@ $$;
 COMMENT ON FUNCTION idivm.pin_tables(integer) IS
     'locks a view''s tables against what no snapshot hides, and fails if it has happened since this one';
 
--- What a refresh under REPEATABLE READ makes sure of: it fails if another one has committed since the
--- snapshot. Under READ COMMITTED the view's lock is enough.
+-- Fail under REPEATABLE READ if another refresh has committed since the snapshot. Under READ COMMITTED the lock of
+-- the view is enough.
 CREATE OR REPLACE FUNCTION idivm.claim_watermark(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -366,11 +365,10 @@ BEGIN
 END
 $$;
 
--- Takes the locks of a refresh of these views but for synchronous views, and says whether any of them
--- was held by somebody else.
--- While this waits for a lock, its holder may make the view synchronous. The view's writers then wait for this
--- lock, so it must not be held while waiting for others: all locks are released, and those still needed are
--- taken again. A fixed snapshot does not show a change of mode; there the refresh fails with 40001.
+-- Take the locks of a refresh of these views, except synchronous views, and return whether another session held any
+-- of them. While this function waits for a lock, the holder may make the view synchronous. The view's writers then
+-- wait for this lock, so it must not be held while waiting for others: all locks are released, and those that are
+-- still needed are taken again. A fixed snapshot does not show the new mode, so the refresh then fails with 40001.
 CREATE OR REPLACE FUNCTION idivm.lock_apart(view_ids integer[], synchronous integer[]) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -410,10 +408,8 @@ BEGIN
 END
 $$;
 
--- Locks in one order, also with those who come meanwhile: of drops, collections, refreshes and changes of mode.
-
--- Waits for who is at work on the logs of some sources before the first of them goes: a collection reads a
--- log's numbers before its rows, which go the other way round, and may look at the other logs of a view.
+-- Wait for the sessions that use the logs of some sources before dropping the first log. A collection reads the
+-- numbers of a log before its rows, and may look at other logs of a view.
 CREATE OR REPLACE FUNCTION idivm.hold_logs(sources integer[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

@@ -1,12 +1,12 @@
--- What the refresh programs of views share. A program runs with the rights of the owner of its view.
+-- Functions that the refresh programs of all views call. A program runs with the rights of the owner of its view.
 
--- The bytes of both segments of a log. A program reads the log only if there are any.
+-- Return the bytes of both segments of a log. A program reads the log only if it has any.
 CREATE OR REPLACE FUNCTION idivm.log_bytes(one regclass, other regclass) RETURNS bigint
     LANGUAGE sql
     RETURN pg_catalog.pg_relation_size(one) + pg_catalog.pg_relation_size(other);
 COMMENT ON FUNCTION idivm.log_bytes(regclass, regclass) IS 'the bytes of both segments of a log';
 
--- The rows of a diff; a variable without rows is NULL.
+-- Return the number of rows of a diff; a variable without rows is NULL.
 CREATE OR REPLACE FUNCTION idivm.size(diff anyarray) RETURNS integer
     LANGUAGE sql IMMUTABLE
 AS $$
@@ -14,8 +14,8 @@ AS $$
 $$;
 COMMENT ON FUNCTION idivm.size(anyarray) IS 'the number of rows of a diff';
 
--- Whether to recompute a view takes less time than so many accesses. A few accesses take less time than this comparison.
--- What PostgreSQL expects of the query is asked only where the answer depends on it.
+-- Return whether recomputing a view takes less time than so many accesses. A few accesses take less time than this
+-- comparison. PostgreSQL's estimate of the query is requested only if the answer depends on it.
 CREATE OR REPLACE FUNCTION idivm.recompute_pays(view_id integer, accesses double precision) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -29,8 +29,8 @@ $$;
 COMMENT ON FUNCTION idivm.recompute_pays(integer, double precision) IS
     'whether to recompute a view takes less time than so many lookups and rows';
 
--- Whether a refresh recomputes the view instead. A refresh of many accesses asks what both cost; others know from what
--- they took before.
+-- Return whether a refresh should recompute the view. A refresh with many accesses compares both estimates; a small
+-- refresh decides by earlier measurements.
 CREATE OR REPLACE FUNCTION idivm.recompute_wins(view_id integer, accesses double precision, large boolean) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -44,14 +44,14 @@ $$;
 COMMENT ON FUNCTION idivm.recompute_wins(integer, double precision, boolean) IS
     'whether to recompute a view instead of a refresh that expects so many lookups and rows';
 
--- The statements that follow are planned for the rows that they meet. Inlined into the program, for which it holds.
+-- Plan the following statements for the rows that they process. The program inlines this function.
 CREATE OR REPLACE FUNCTION idivm.plan_again() RETURNS text
     LANGUAGE sql
     RETURN pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true);
 COMMENT ON FUNCTION idivm.plan_again() IS 'has the statements of a program planned for their very rows';
 
--- The time after which a refresh is given up: half of what a recomputation takes. A refresh that loses does so once,
--- and by half. If the time is over, the loss is noted.
+-- Return the time after which a refresh gives up: half the time of a recompute. So a refresh that loses costs at most
+-- half more, and only once, because the loss is recorded.
 CREATE OR REPLACE FUNCTION idivm.refresh_deadline(view_id integer, begun timestamptz, accesses double precision, variant_now text)
     RETURNS timestamptz
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -69,8 +69,8 @@ $$;
 COMMENT ON FUNCTION idivm.refresh_deadline(integer, timestamptz, double precision, text) IS
     'when a refresh gives up and recomputes the view';
 
--- Settings under which PostgreSQL reads the rows of a state that a diff names all at once, as it reads pages ahead then,
--- and settings back to normal. Inlined into the program, for which they hold.
+-- Settings under which PostgreSQL fetches the rows of a state that a diff names together, so that it reads pages
+-- ahead; and settings that restore the defaults. The program inlines both.
 CREATE OR REPLACE FUNCTION idivm.gather_rows(state text) RETURNS text
     LANGUAGE sql
     RETURN pg_catalog.set_config('enable_nestloop', state, true) || pg_catalog.set_config('enable_mergejoin', state, true)
@@ -78,8 +78,8 @@ CREATE OR REPLACE FUNCTION idivm.gather_rows(state text) RETURNS text
 COMMENT ON FUNCTION idivm.gather_rows(text) IS
     'switches off, for a statement, the plans that read the rows of a state one after the other, and on again';
 
--- Ends a recomputation if the program no longer fits the view. `keyed_sources` are those whose rows the program tells
--- apart by their keys.
+-- Stop a recompute if the program no longer fits the view. The program identifies the rows of `keyed_sources` by
+-- their keys.
 CREATE OR REPLACE FUNCTION idivm.require_valid_plan(view_id integer, shown text, keyed_sources integer[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -111,7 +111,7 @@ $$;
 COMMENT ON FUNCTION idivm.require_valid_plan(integer, text, integer[]) IS
     'raises an error if the refresh program of a view no longer fits what the view reads';
 
--- A few rows tell nothing but what a statement costs.
+-- A few rows only measure what a statement costs.
 CREATE OR REPLACE FUNCTION idivm.note_recomputed(view_id integer, begun timestamptz, variant_now text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

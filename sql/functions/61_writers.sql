@@ -1,9 +1,9 @@
--- What a transaction that writes tables of synchronous views has under way: open statements, and views to bring up.
+-- The open statements of a transaction that writes tables of synchronous views, and its pending views.
 --
--- While a statement on such a table runs, its rows may be in the table and not yet in the log. Other statements run
--- within it (foreign keys, users' triggers, functions) or beside it in one WITH. So statements are counted as they
--- begin and end, and views are brought up when none is open. The state must go back with a savepoint, and no user may
--- be able to write it, so it is not in settings: it is in the table idivm.writers, or in memory in the C form.
+-- While a statement runs, its rows may be in the table and not yet in the log. Other statements run within it (foreign
+-- keys, triggers of users, functions) or beside it in the same WITH. So open statements are counted, and views are
+-- refreshed when none is open. A savepoint must be able to restore this state, and no user may write it. So it is not
+-- kept in settings, but in the table idivm.writers, or in memory by the C form.
 
 CREATE OR REPLACE FUNCTION idivm.writer(OUT open integer, OUT pending integer[], OUT later integer[], OUT queued integer[])
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off

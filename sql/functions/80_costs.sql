@@ -1,7 +1,7 @@
 -- What refreshes cost, and whether recomputing is cheaper.
 
--- The rows of the tables that a view reads, and of its states: as many to a page as when they were last
--- analysed, in as many pages as there are now.
+-- Return the rows of the tables that a view reads, and of its states: the rows per page of the last ANALYZE, times
+-- the current number of pages.
 CREATE OR REPLACE FUNCTION idivm.rows_to_read(view_id integer) RETURNS double precision
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -16,9 +16,9 @@ AS $$
            OR c.relnamespace = 'idivm_state'::regnamespace AND c.relname ~ ('_' || view_id || '$'))
 $$;
 
--- What PostgreSQL expects a query to cost, in rows that it goes through, which may be many more than it
--- reads. To who may not read it that is not known, and taken for nothing. A program that looks rows up
--- whatever the statistics say has settings that make all else look dear.
+-- Return PostgreSQL's cost estimate of a query, in rows that it processes; this may be many more than it reads. It is
+-- 0 for a caller who may not read the query. The settings that force lookups in programs would make all other plans
+-- look expensive, so they are reset here.
 CREATE OR REPLACE FUNCTION idivm.query_work(definition regclass) RETURNS double precision
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = on SET enable_hashjoin = on SET enable_mergejoin = on SET enable_material = on
@@ -34,15 +34,15 @@ EXCEPTION WHEN insufficient_privilege THEN
 END
 $$;
 
--- The work of recomputing a view, in rows: what its query goes through, and what is compared.
+-- Return the work of recomputing a view, in rows: those that its query processes, and those that are compared.
 CREATE OR REPLACE FUNCTION idivm.recompute_work(view_id integer, query_work double precision) RETURNS double precision
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT idivm.rows_to_read(view_id) + query_work
 $$;
 
--- The seconds that recomputing a view is expected to take, by what it took before. Until that was measured,
--- as much as other views say of a row of work, or a common machine.
+-- Return how many seconds recomputing a view is expected to take, by earlier measurements. Before the first one,
+-- use the measurements of other views, or those of a common machine.
 CREATE OR REPLACE FUNCTION idivm.recompute_seconds(view_id integer, query_work double precision) RETURNS double precision
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -51,9 +51,9 @@ AS $$
         (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY c.row_seconds) FROM idivm.costs c), 1e-7)
 $$;
 
--- The seconds that an access of a view takes. Before a large diff was measured, an access is taken for eight rows that
--- are read, or for what it took in small diffs if that is less: only applying a large diff teaches what it costs, while a
--- view that is recomputed in doubt meets an even larger one afterwards.
+-- Return the seconds of an access of a view. Before a large diff was measured, an access counts as eight rows that
+-- are read, or as the price measured in small diffs if that is lower. Only applying a large diff shows what it costs;
+-- if the view were recomputed in doubt, the next diff would be even larger.
 CREATE OR REPLACE FUNCTION idivm.access_seconds(view_id integer) RETURNS double precision
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -62,8 +62,8 @@ AS $$
 $$;
 COMMENT ON FUNCTION idivm.access_seconds(integer) IS 'the seconds that a lookup or row takes in large diffs of a view';
 
--- How many pending changes may be read: to read one from a log and to sort it takes about as long as to go
--- through 25 rows, and each of them leads to so many accesses. More of them take longer than recomputing the view.
+-- Return how many pending changes may be read. Reading and sorting a change takes about as long as processing 25 rows
+-- of the query, and each change leads to so many accesses. With more changes, recomputing the view is faster.
 CREATE OR REPLACE FUNCTION idivm.most_pending(view_id integer, query_work double precision, accesses double precision)
     RETURNS bigint
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -75,9 +75,9 @@ $$;
 COMMENT ON FUNCTION idivm.most_pending(integer, double precision, double precision) IS
     'how many pending changes with so many accesses each may be read before recomputing the view is cheaper';
 
--- Remembers that a refresh took longer than recomputing the view, or was given up for that: one that
--- expects as many accesses recomputes the view from then on. The bound rises with each time that the view is
--- recomputed, so that a diff is tried again, and more rarely after each further loss.
+-- Record that a refresh took longer than recomputing the view, or was stopped for this reason. Refreshes that expect
+-- as many accesses then recompute the view. Each recompute raises the bound, so that a diff is tried again, less
+-- often after each further loss.
 CREATE OR REPLACE FUNCTION idivm.note_loss(view_id integer, accesses double precision, variant_now text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -92,8 +92,8 @@ $$;
 COMMENT ON FUNCTION idivm.note_loss(integer, double precision, text) IS
     'remembers from how many accesses on a refresh takes longer than recomputing the view';
 
--- Remembers whether a long refresh took longer than recomputing the view. The first one of a session
--- planned its statements, and says little.
+-- Record whether a long refresh took longer than recomputing the view. The first refresh of a session plans its
+-- statements and says little.
 CREATE OR REPLACE FUNCTION idivm.note_long(view_id integer, accesses double precision, query_work double precision,
                                            begun timestamptz, variant_now text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -118,8 +118,8 @@ $$;
 COMMENT ON FUNCTION idivm.note_long(integer, double precision, double precision, timestamptz, text) IS
     'remembers whether a refresh took longer than recomputing the view';
 
--- Remembers what recomputing took, with the rights of the program that says so; nonsense is not noted. Accesses look cheaper each time, so that what one slow refresh said
--- of them does not stand for ever.
+-- Record what recomputing took, with the rights of the calling program; invalid numbers are ignored. Each time,
+-- accesses become a little cheaper, so that a single slow refresh does not decide for ever.
 CREATE OR REPLACE FUNCTION idivm.note_recompute(view_id integer, query_work double precision, begun timestamptz, variant_now text)
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -141,11 +141,10 @@ BEGIN
 END
 $$;
 
--- Remembers what applying a diff took. Whatever disturbs a refresh makes it longer: so the price follows
--- quickly what is less, and slowly what is more. A session's first refresh of a view plans its statements,
--- which says nothing of accesses, unless it is long. After the first few, one of many is noted, or one so
--- long that nobody finds another row written.
--- A session that found nothing to note remembers until when, and does not look again before.
+-- Record what applying a diff took. Disturbances only make a refresh slower, so the price follows lower measurements
+-- quickly and higher ones slowly. A session's first refresh of a view plans its statements and says nothing about
+-- accesses, unless it is long. After the first few refreshes, only a sample is recorded, or a refresh so long that
+-- another write does not matter. A session remembers until when it has nothing to record.
 
 CREATE OR REPLACE FUNCTION idivm.note_diff(view_id integer, accesses double precision, begun timestamptz, variant_now text,
                                            large boolean) RETURNS void
@@ -155,7 +154,7 @@ DECLARE
     ended timestamptz := clock_timestamp();
     seconds double precision;
     session text := 'idivm.noted_' || view_id;
-    -- The variant that the session knows, behind the second until which nothing is to be noted of it.
+    -- The plan variant that the session knows, and the second until which it has nothing to record.
     heard text := current_setting(session, true);
     is_usual boolean;
     known idivm.costs;
@@ -170,7 +169,7 @@ BEGIN
         IF seconds < 0.1 AND NOT large THEN
             RETURN;
         END IF;
-    -- The session may have written anything there.
+    -- The session may have set this value to anything.
     ELSIF is_usual AND (CASE WHEN heard ~ '^[0-9]{1,12} '
                              THEN split_part(heard, ' ', 1)::numeric - extract(epoch FROM ended) BETWEEN 0 AND 61 END) THEN
         RETURN;

@@ -34,6 +34,7 @@ def test_every_side_is_measured_on_every_graph(dsn, tmp_path):
     assert draw_skew(report, tmp_path / "skew.png") in (None, tmp_path / "skew.png")
 
 
+@pytest.mark.slow
 def test_a_stream_of_changes_is_measured_in_windows_and_beside_batches(dsn, monkeypatch):
     monkeypatch.setattr(streams, "WINDOWS", 2)
     monkeypatch.setattr(streams, "BATCH", 60)

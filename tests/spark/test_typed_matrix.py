@@ -353,6 +353,7 @@ def test_files(orc: Orchestrator, spark: Any, tmp_path: Path, kind: str) -> None
     compare(orc, "plain", chosen)
 
 
+@pytest.mark.slow
 def test_orc_of_spark_and_frames(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     """What Spark holds itself: as a DataFrame, through the data source, and in the ORC that it writes."""
     chosen = kinds()
