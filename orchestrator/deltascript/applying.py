@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import combinations
 
 from psycopg.sql import SQL, Composable, Composed, Literal
 from sqlglot import exp
 
 from orchestrator.deltascript import sizes
-from orchestrator.deltascript.assigning import switched_where_large
+from orchestrator.deltascript.assigning import (
+    has_no_nulls,
+    hashed_where_several,
+    switched_where_large,
+)
 from orchestrator.deltascript.costing import planned_for, size
 from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.nulls import with_records, without_nulls
 from orchestrator.deltascript.plan import (
     Apply,
     ChangeKind,
@@ -36,6 +42,9 @@ from orchestrator.deltascript.writer import (
 GATHERING = ("enable_nestloop", "enable_mergejoin", "enable_indexscan", "enable_seqscan")
 """Settings that `idivm.gather_rows` turns off, so that one scan reads all rows that a diff names."""
 
+_MOST_SPLIT = 2
+"""A diff whose keys may be NULL in more columns is not split by the columns that are NULL."""
+
 LOOKING_UP = ("enable_hashjoin", "enable_mergejoin", "enable_seqscan")
 """Settings that are off if many rows are merged, so that each is looked up by the key, in key order.
 
@@ -52,7 +61,6 @@ def applied(program: Program, called: Names, step: Apply) -> Code:
 
 def _guarded(program: Program, called: Names, step: Apply) -> Code:
     """Return the statements under the condition that there are rows to apply."""
-    code = _statement(program, called, step)
     needed = listed((SQL("{} IS NOT NULL").format(name(need)) for need in step.needs), " OR ")
     if gathers(program, step, called):
         several = SQL("{} BETWEEN {} AND {}").format(
@@ -63,14 +71,35 @@ def _guarded(program: Program, called: Names, step: Apply) -> Code:
             *_statement(program, called, step, gathers=True),
             SQL("PERFORM idivm.gather_rows('on');"),
         ]
-        return branches([(several, gathered), (needed, code)])
-    if _has_nullable_keys(step):
-        keys = tuple((k, d, "none" if nulls == "some" else nulls) for k, d, nulls in step.keys)
-        plain = _statement(program, called, replace(step, keys=keys))
-        code = branches([(_without_nulls_pays(step, called), plain)], code)
+        return branches([(several, gathered), (needed, _statement(program, called, step))])
+    code: Code = _by_keys(program, called, step)
     if looks_up(program, step):
         code = switched_where_large(step, code, [(setting, "off", "on") for setting in LOOKING_UP])
+    else:
+        several_code = _for_several(program, called, step)
+        code = hashed_where_several(program, step.query, code, several_code)
     return branches([(needed, code)]) if step.needs else code
+
+
+def _by_keys(program: Program, called: Names, step: Apply) -> Lines:
+    """Return the statement, or several statements if keys of the diff may be NULL."""
+    code = _statement(program, called, step)
+    if not _has_nullable_keys(step):
+        return code
+    plain = _statement(program, called, _with_nulls_in(step, ()))
+    among = _with_nulls(program, called, step, code)
+    return branches([(_without_nulls_pays(step, called), plain)], among)
+
+
+def _for_several(program: Program, called: Names, step: Apply) -> Lines:
+    """Return the statements for a diff that is looked up in a diff and may hold NULLs."""
+    records = replace(step, query=with_records(step.query))
+    simplified = without_nulls(step.query)
+    if simplified is None:
+        return _by_keys(program, called, records)
+    plain, fields = simplified
+    hashable = _by_keys(program, called, replace(step, query=plain))
+    return branches([(has_no_nulls(fields, called), hashable)], _by_keys(program, called, records))
 
 
 def gathers(program: Program, step: Apply, called: Names) -> bool:
@@ -112,8 +141,20 @@ def _rows(variables: tuple[str, ...]) -> Composed:
     return size(variables)
 
 
-def _statement(program: Program, called: Names, step: Apply, gathers: bool = False) -> Lines:
-    """Return the statement, with code that counts or collects the rows that it changed."""
+def _statement(
+    program: Program,
+    called: Names,
+    step: Apply,
+    *,
+    gathers: bool = False,
+    merges: bool = False,
+    null: Iterable[str] = (),
+) -> Lines:
+    """Return the statement, with code that counts or collects the rows that it changed.
+
+    With `gathers`, one column gathers the rows of the state. With `merges`, columns that may be NULL
+    are compared as a record. The columns in `null` must be NULL in the diff.
+    """
     query: Code = query_code(step.query, called)
     ahead: list[Lines] = []
     if gathers:
@@ -122,7 +163,9 @@ def _statement(program: Program, called: Names, step: Apply, gathers: bool = Fal
     else:
         query = [*query, *_order(program, step)]
     write = _merged if step.kind == "merge" else _WRITERS[step.kind]
-    statement = write(step, called, query, _conditions(step, gathers))
+    conditions = _conditions(step, gathers, merges)
+    conditions += [SQL("{} IS NULL").format(dotted("d", column)) for column in null]
+    statement = write(step, called, query, conditions)
     if step.collect is None:
         code = [*_with(ahead), *_ended(statement, ";")]
         if step.state in program.shown_states:
@@ -162,9 +205,17 @@ def _ended(code: Lines, ending: str) -> Lines:
     return [*before, _ended(list(last), ending)]
 
 
-def _conditions(step: Apply, gathers: bool) -> list[Composed]:
+def _conditions(step: Apply, gathers: bool, merges: bool) -> list[Composed]:
     """Return the conditions that match a row `t` of the state with a row `d` of the diff."""
-    conditions = [_equal(dotted("t", k), dotted("d", d), nulls) for k, d, nulls in step.keys]
+    alone = [key for key in step.keys if not (merges and key[2] == "some")]
+    conditions = [_equal(dotted("t", k), dotted("d", d), nulls) for k, d, nulls in alone]
+    if merges:
+        pairs = [(k, d) for k, d, nulls in step.keys if nulls == "some"]
+        conditions.append(
+            SQL("ROW({})::record OPERATOR(pg_catalog.=) ROW({})::record").format(
+                listed(dotted("t", k) for k, _ in pairs), listed(dotted("d", d) for _, d in pairs)
+            )
+        )
     if gathers:
         conditions += [
             SQL("{} = ANY (ARRAY(SELECT {} FROM diff AS d))").format(dotted("t", k), dotted("d", d))
@@ -254,12 +305,63 @@ def _has_nullable_keys(step: Apply) -> bool:
     )
 
 
+def _nullable_keys(step: Apply) -> list[str]:
+    """Return the columns of a diff that name rows and may be NULL in some rows."""
+    return [column for _, column, nulls in step.keys if nulls == "some"]
+
+
+def _with_nulls_in(step: Apply, columns: Iterable[str]) -> Apply:
+    """Return a step for the rows of its diff that are NULL in some columns and in no others."""
+    null = frozenset(columns)
+
+    def known(column: str, nulls: Nulls) -> Nulls:
+        if nulls != "some":
+            return nulls
+        return "all" if column in null else "none"
+
+    return replace(step, keys=tuple((k, d, known(d, nulls)) for k, d, nulls in step.keys))
+
+
+def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Lines:
+    """Return code for a diff that may hold NULLs in its keys, given the statement for any diff.
+
+    If several columns may be NULL, no index finds the rows, and no join can be hashed or merged.
+    Therefore few such columns get a statement for each set of columns that are NULL, which names
+    rows by plain equalities. Many such columns are compared as a record, in which NULLs are equal
+    and by which PostgreSQL can merge.
+    """
+    nullable = _nullable_keys(step)
+    if len(nullable) == 1:
+        return code
+    if len(nullable) > _MOST_SPLIT:
+        several = SQL("{} > {}").format(size(step.needs), Literal(sizes.FEW))
+        return branches([(several, _statement(program, called, step, merges=True))], code)
+    result: Lines = []
+    for number in range(len(nullable) + 1):
+        for null in combinations(nullable, number):
+            rows = listed(
+                (
+                    SQL("{} IS {}NULL").format(
+                        dotted("d", column), SQL("" if column in null else "NOT ")
+                    )
+                    for column in nullable
+                ),
+                " AND ",
+            )
+            found = SQL("EXISTS (SELECT FROM ({}) AS d WHERE {})").format(
+                query_text(step.query, called), rows
+            )
+            split = _statement(program, called, _with_nulls_in(step, null), null=null)
+            result += branches([(found, split)])
+    return result
+
+
 def _without_nulls_pays(step: Apply, called: Names) -> Composed:
     """Return the condition that a diff holds no NULL in its keys, and is large if that matters.
 
     An index finds the rows of a small diff also by one column that may be NULL, but not by several.
     """
-    nullable = [column for _, column, nulls in step.keys if nulls == "some"]
+    nullable = _nullable_keys(step)
     has_no_null = SQL("NOT EXISTS (SELECT FROM ({}) AS d WHERE {})").format(
         query_text(step.query, called),
         listed((SQL("{} IS NULL").format(dotted("d", column)) for column in nullable), " OR "),

@@ -11,8 +11,8 @@ from sqlglot import exp
 from orchestrator.deltascript import sizes
 from orchestrator.deltascript.costing import planned_for, size, switch, weigh_step
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.nulls import without_nulls
-from orchestrator.deltascript.plan import Apply, Assign, Program
+from orchestrator.deltascript.nulls import lookups, with_records, without_nulls
+from orchestrator.deltascript.plan import Apply, Assign, Program, Query
 from orchestrator.deltascript.query import query_code, stored
 from orchestrator.deltascript.writer import (
     Code,
@@ -38,14 +38,12 @@ PostgreSQL expects that most values of a diff are equal, and would hash the join
 
 def assigned(program: Program, names: Names, step: Assign) -> Code:
     """Return the statements of the step."""
-    code: Code = _assigned(step, names)
-    simplified = without_nulls(step.query)
-    if simplified is not None:
-        query, fields = simplified
-        hashable = _assigned(replace(step, query=query), names)
-        code = branches([(_has_no_nulls(fields, names), hashable)], code)
+    code = _by_nulls(names, step, step.query)
     if step.hashed:
         code = switched_where_large(step, code, HASHING)
+    else:
+        several = _by_nulls(names, step, with_records(step.query))
+        code = hashed_where_several(program, step.query, code, several)
     return [
         *weigh_step(program, names, step),
         *code,
@@ -67,6 +65,49 @@ def switched_where_large(
     for_large = switch((setting, value) for setting, value, _ in settings)
     for_small = switch((setting, value) for setting, _, value in settings)
     return [*when(large, for_large), *code, *when(large, for_small)]
+
+
+def _by_nulls(names: Names, step: Assign, query: Query) -> Code:
+    """Return the statement for a query of the step, and a simpler one for diffs without NULLs."""
+    code = _assigned(replace(step, query=query), names)
+    simplified = without_nulls(step.query)
+    if simplified is None:
+        return code
+    plain, fields = simplified
+    hashable = _assigned(replace(step, query=plain), names)
+    return branches([(has_no_nulls(fields, names), hashable)], code)
+
+
+def hashed_where_several(program: Program, query: Query, code: Code, for_several: Code) -> Code:
+    """Return a statement that looks rows up in variables by hashing if the variables hold several.
+
+    PostgreSQL expects few rows on both sides, and would go through a variable for each row.
+    """
+    variables = looked_up(query)
+    if program.by_lookups or not variables:
+        return code
+    several = SQL("{} > {}").format(size(variables), Literal(sizes.FEW))
+    off, on = (switch([("enable_nestloop", value)]) for value in ("off", "on"))
+    return branches([(several, [*off, *for_several, *on])], code)
+
+
+def looked_up(query: Query) -> tuple[str, ...]:
+    """Return the variables in which a query looks rows up by EXISTS or NOT EXISTS.
+
+    >>> from orchestrator.algebra.columns import Column
+    >>> from orchestrator.algebra.examples import PARTS, PID
+    >>> from orchestrator.algebra.operators.antisemijoin import Antisemijoin
+    >>> from orchestrator.algebra.rendering import Renderer
+    >>> from orchestrator.algebra.scalar import Scalar
+    >>> from orchestrator.deltascript.leaves import DiffScan
+    >>> old = Column("old")
+    >>> diff = DiffScan("gone", "d", ((old, "pid"),))
+    >>> rest = Antisemijoin(PARTS, diff, Scalar.read("pid = old", [PID, old]))
+    >>> looked_up(Query(Renderer(rest).query(rest, {}, (PID,))))
+    ('gone',)
+    """
+    tables = (select.args["from_"].this.this for select in lookups(query.tree))
+    return tuple(dict.fromkeys(table.expressions[0].name for table in tables))
 
 
 def _assigned(step: Assign, names: Names) -> Lines:
@@ -103,7 +144,7 @@ def _limited(step: Assign, names: Names) -> Lines:
     return [SQL("SELECT * FROM ("), query, SQL(") AS d {}").format(limit)]
 
 
-def _has_no_nulls(fields: Iterable[tuple[str, str]], names: Names) -> Composed:
+def has_no_nulls(fields: Iterable[tuple[str, str]], names: Names) -> Composed:
     """Return the condition that fields of variables hold no NULL."""
     by_variable: dict[str, list[str]] = {}
     for variable, field in sorted(fields):

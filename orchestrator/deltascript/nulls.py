@@ -7,6 +7,8 @@ each row of the diff. Most diffs hold no NULL, and then `stored = diff` is equiv
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sqlglot import exp
 
 from orchestrator.algebra.dialect import Tree
@@ -42,7 +44,7 @@ def without_nulls(query: Query) -> tuple[Query, frozenset[tuple[str, str]]] | No
     diffs = {
         table.alias: table.this.expressions[0].name
         for table in tree.find_all(exp.Table)
-        if _is_diff(table)
+        if is_diff(table)
     }
     fields: set[tuple[str, str]] = set()
 
@@ -51,8 +53,9 @@ def without_nulls(query: Query) -> tuple[Query, frozenset[tuple[str, str]]] | No
         if isinstance(bare, exp.Or) and (compared := _compared(bare)) is not None:
             equal, sides = compared
             read = [(diffs[side.table], side.name) for side in sides if side.table in diffs]
-            if len(read) == 1:
-                fields.update(read)
+            if read:
+                # One side without NULLs is enough.
+                fields.add(read[0])
                 return equal
         return node
 
@@ -60,7 +63,48 @@ def without_nulls(query: Query) -> tuple[Query, frozenset[tuple[str, str]]] | No
     return (Query(tree), frozenset(fields)) if fields else None
 
 
-def _is_diff(table: exp.Table) -> bool:
+def with_records(query: Query) -> Query:
+    """Return a query that looks rows up in diffs by records, in which NULLs are equal.
+
+    PostgreSQL can merge by records, but not by `a = b OR a IS NULL AND b IS NULL`.
+    """
+    tree = query.tree
+
+    def record(node: Tree) -> Tree:
+        bare = unwrapped(node) if isinstance(node, exp.Paren) else node
+        if isinstance(bare, exp.Or) and (compared := _compared(bare)) is not None:
+            left, right = map(_record, compared[1])
+            return exp.EQ(this=left, expression=right)
+        return node
+
+    for exists in lookups(tree):
+        where = exists.args.get("where")
+        if where is not None:
+            where.set("this", where.this.transform(record, copy=False))
+    return Query(tree)
+
+
+def _record(column: exp.Column) -> exp.Cast:
+    row = exp.Anonymous(this="ROW", expressions=[column.copy()])
+    return exp.Cast(this=row, to=exp.DataType(this=exp.DType.USERDEFINED, kind="record"))
+
+
+def lookups(tree: Tree) -> Iterator[exp.Select]:
+    """Yield the queries of EXISTS that read a single diff."""
+    for exists in tree.find_all(exp.Exists):
+        query = exists.this
+        if (
+            isinstance(query, exp.Select)
+            and query.args.get("from_")
+            and not query.args.get("joins")
+        ):
+            table = query.args["from_"].this
+            if isinstance(table, exp.Table) and is_diff(table):
+                yield query
+
+
+def is_diff(table: exp.Table) -> bool:
+    """Return whether an item of FROM is a variable of the program."""
     rows = table.this
     return (
         isinstance(rows, exp.Anonymous)

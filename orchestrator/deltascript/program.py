@@ -14,7 +14,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from orchestrator.deltascript import sizes
 from orchestrator.deltascript.applying import GATHERING, LOOKING_UP, applied, gathers, looks_up
-from orchestrator.deltascript.assigning import HASHING, assigned
+from orchestrator.deltascript.assigning import HASHING, assigned, looked_up
 from orchestrator.deltascript.capture.table import function_body
 from orchestrator.deltascript.costing import FREELY, note_cost, plan_again, weigh_changes
 from orchestrator.deltascript.emit import SEARCH_PATH
@@ -169,6 +169,12 @@ def _settings(program: Program, names: Names) -> SQL:
             switched += GATHERING
         if any(looks_up(program, step) for step in steps):
             switched += LOOKING_UP
+        if any(
+            looked_up(step.query) for step in program.script if isinstance(step, Apply | Assign)
+        ):
+            # A disabled method counts as very expensive, as above.
+            settings.append("jit = off")
+            switched.append("enable_nestloop")
         settings += [f"{setting} = on" for setting in dict.fromkeys(switched)]
     return SQL("".join(f"SET {setting}\n" for setting in settings))
 

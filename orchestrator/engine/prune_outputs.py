@@ -54,7 +54,8 @@ def _divided(operator: Operator, wanted: Wanted) -> tuple[Operator, tuple[Wanted
         )
         outputs = tuple(operator.outputs[n] for n in positions)
         tag = operator.tag if operator.tag in outputs else None
-        pruned_union = replace(operator, branches=branches, outputs=outputs, tag=tag)
+        across = frozenset(key for key in operator.across if key <= set(outputs))
+        pruned_union = replace(operator, branches=branches, outputs=outputs, tag=tag, across=across)
         return pruned_union, tuple(frozenset(branch.columns) for branch in branches)
     if isinstance(operator, Selection | Join | Grouping):
         below = wanted | operator.references

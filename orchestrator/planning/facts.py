@@ -13,6 +13,7 @@ from orchestrator.algebra import printer
 from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.ids import infer_ids
 from orchestrator.algebra.lowering import lower
+from orchestrator.algebra.passes.complete_orders import with_numbers
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.recognition import recognize
 from orchestrator.algebra.unsupported import Unsupported
@@ -66,6 +67,8 @@ def request_for(
     lowered = None if plan is None else lower(plan)
     recognized = None if lowered is None else recognize(lowered)
     identified = None if lowered is None else infer_ids(lowered)
+    if isinstance(identified, Plan):
+        identified = with_numbers(identified)
     typed = identified if isinstance(identified, Plan) else lowered
     if options.strategy == Strategy.RECOMPUTE:
         # This strategy needs no types, and finding them takes a query for each operator.

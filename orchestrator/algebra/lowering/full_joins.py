@@ -38,4 +38,4 @@ def without_full_join(join: FullJoin, symbols: Symbols) -> UnionAll:
     pairs = LeftJoin(join.left, join.right, join.condition)
     others = LeftJoin(Antisemijoin(join.right, join.left, join.condition), join.left, FALSE)
     columns = join.columns
-    return UnionAll((Branch(pairs, columns), Branch(others, columns)), columns)
+    return UnionAll((Branch(pairs, columns), Branch(others, columns)), columns, across=join.keys)

@@ -37,6 +37,8 @@ class UnionAll(Operator):
     branches: tuple[Branch, ...]
     outputs: tuple[Column, ...]
     tag: Column | None = None
+    across: Keys = frozenset()
+    """Keys of the union that do not follow from the keys of the branches."""
 
     symbol: ClassVar[str] = "∪"
 
@@ -102,7 +104,7 @@ class UnionAll(Operator):
                 zip(self.branches, inputs, added_ids, strict=True)
             )
         ]
-        union_all = UnionAll(tuple(branches), tuple(outputs), tag)
+        union_all = replace(self, branches=tuple(branches), outputs=tuple(outputs), tag=tag)
         return Identified(union_all, tuple(dict.fromkeys((*ids, tag))))
 
     def _shown_as_id(
@@ -144,13 +146,14 @@ class UnionAll(Operator):
         return Dependencies.of(common)
 
     def _keys(self) -> Keys:
+        across = frozenset(key for key in self.across if key <= set(self.outputs))
         if self.tag is None:
-            return frozenset()
+            return across
         result: Keys = frozenset({frozenset({self.tag})})
         for branch in self.branches:
             own = renamed_keys(branch, self.outputs)
             result = frozenset(key | other for key in result for other in own)
-        return result
+        return result | across
 
 
 def _never_changes(below: Identified, column: Column) -> bool:

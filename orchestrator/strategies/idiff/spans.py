@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.copies import copied
+from orchestrator.algebra.dependencies import Columns
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.base import Operator, SortKey
@@ -25,6 +26,7 @@ from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.semijoin import Semijoin
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction, filled
@@ -53,9 +55,14 @@ def recompute_spans(upkeep: Upkeep, running: Running, changed: Bag) -> None:
     fresh = _recompute(upkeep, running, span, deleted, inserted)
     upkeep.delete(deleted, ids)
     upkeep.replace(fresh, ids)
-    others = _without(inserted, fresh, ids, composer)
+    others = _without(inserted, fresh, ids, state.not_null, composer)
     upkeep.replace(others, ids, below.columns)
-    upkeep.insert(fresh)
+    if state.not_null.issuperset(ids):
+        # All other rows of the span are stored.
+        fresh_rows: Operator = _within(fresh, inserted, ids, composer)
+    else:
+        fresh_rows = fresh
+    upkeep.insert(fresh_rows)
 
 
 @dataclass(frozen=True)
@@ -276,9 +283,10 @@ def _recompute(
     for condition_on_key in in_span:
         # In a subquery, PostgreSQL expects a range to hold few rows and reads it by the index.
         condition = conjunction([_same_partition(span, state), condition_on_key])
-        within = Limit(Selection(stored, condition), (running.key,))
-        unchanged = _without(DependentJoin(span.rows, within), deleted, ids, composer)
-        parts.append(_without(unchanged, inserted, ids, composer))
+        within: Operator = Limit(Selection(stored, condition), (running.key,))
+        within = DependentJoin(span.rows, within)
+        unchanged = _without(within, deleted, ids, state.not_null, composer)
+        parts.append(_without(unchanged, inserted, ids, state.not_null, composer))
     condition = conjunction([_same_partition(span, below), disjunction(in_span)])
     parts.append(Join(span.rows, inserted, condition))
     carried = (*dict.fromkeys((*span.written, span.nulls, span.there, *span.before.values())),)
@@ -307,14 +315,30 @@ def _same_partition(span: _Span, rows: Operator) -> Scalar:
 
 
 def _without(
-    rows: Operator, others: DiffScan, ids: Sequence[Column], composer: Composer
+    rows: Operator,
+    others: DiffScan,
+    ids: Sequence[Column],
+    not_null: Columns,
+    composer: Composer,
 ) -> Operator:
     """Return the rows whose IDs do not occur in `others`."""
+    return Antisemijoin(rows, *_matching(others, ids, not_null, composer))
+
+
+def _within(
+    rows: Operator, others: DiffScan, ids: Sequence[Column], composer: Composer
+) -> Operator:
+    """Return the rows whose IDs, which are never NULL, occur in `others`."""
+    return Semijoin(rows, *_matching(others, ids, frozenset(ids), composer))
+
+
+def _matching(
+    others: DiffScan, ids: Sequence[Column], not_null: Columns, composer: Composer
+) -> tuple[Operator, Scalar]:
+    """Return the IDs in `others`, and the condition that rows have them."""
     names = {column: composer.fresh(column) for column in ids}
     named, _ = copied(shown(others, ids), composer.symbols, names)
-    return Antisemijoin(
-        rows, named, same(((new, old) for old, new in names.items()), rows.not_null)
-    )
+    return named, same(((new, old) for old, new in names.items()), not_null)
 
 
 def _value(
