@@ -164,14 +164,14 @@ class Scalar:
 
         A column that a subquery reads can only be replaced by a column.
         """
-        replaced = self.references & replacements.keys()
-        if not replaced:
+        affected = self.references & replacements.keys()
+        if not affected:
             return self
         if isinstance(self._tree, exp.Column):
-            [column] = replaced
+            [column] = affected
             if isinstance(replacements[column]._tree, _CLOSED):
                 return replacements[column]
-        replacements = {c: scalar for c, scalar in replacements.items() if c in replaced}
+        replacements = {c: scalar for c, scalar in replacements.items() if c in affected}
         subqueries = [
             Subquery(subquery.plan.with_outer(replacements), subquery.columns)
             for subquery in self.subqueries
