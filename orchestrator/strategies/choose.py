@@ -25,6 +25,7 @@ from orchestrator.strategies.idiff import compose
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew import program as skew
 from orchestrator.strategies.viewtree import program as viewtree
+from orchestrator.strategies.viewtree.form import is_looked_up
 
 Planner = Callable[[PlanningRequest], MaintenancePlan | Unsupported]
 
@@ -91,6 +92,8 @@ def choose(request: PlanningRequest, wanted: str) -> MaintenancePlan:
         if best is not None:
             return best
         candidates = [name for name in STRATEGIES if name != Strategy.SKEW]
+        if not request.time_dependent:
+            plans.setdefault(Strategy.VIEW_TREE, _tree(request))
     return _first(request, candidates, plans, asked_for=wanted != "auto")
 
 
@@ -210,6 +213,14 @@ def _cheapest(
     return plan.because(*reasons, prices=prices, missing=missing)
 
 
+def _tree(request: PlanningRequest) -> MaintenancePlan | Unsupported:
+    """Return the plan by a view tree, unless reading the view would cost more than its rows."""
+    query = None if request.factorized else request.recognized
+    if query is not None and is_looked_up(query):
+        return Unsupported("its groups would be looked up at each read", "ask for viewtree or skew")
+    return viewtree.plan(request)
+
+
 _UNCACHED = f"{Strategy.ID} without a cache"
 
 
@@ -222,7 +233,7 @@ def _variants(
     if request.cache and request.cache_is_open and cached:
         variants[_UNCACHED] = compose.plan(replace(request, cache=False))
     variants[Strategy.TUPLE] = compose.plan_by_tuples(request)
-    tree = _stored(request, viewtree.plan(request))
+    tree = _stored(request, _tree(request))
     if isinstance(tree, Unsupported) or tree.program.costs:
         variants[Strategy.VIEW_TREE] = tree
     return variants

@@ -60,10 +60,6 @@ def _is_over(rows: Operator, core: Grouping, tables: list[Scan]) -> bool:
         if right is not None and has_one_partner(rows.right, rows.condition):
             tables.append(right)
             return _is_over(rows.left, core, tables)
-        left = _keyed_table(rows.left)
-        if left is not None and has_one_partner(rows.right, rows.condition):
-            tables.append(left)
-            return _is_over(rows.right, core, tables)
     return False
 
 

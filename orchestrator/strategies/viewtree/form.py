@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
-from orchestrator.algebra.operators.group import Aggregate
+from orchestrator.algebra.operators.distinct import Distinct
+from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
-from orchestrator.algebra.recognition.around import Around
+from orchestrator.algebra.operators.sort import Sort
+from orchestrator.algebra.plan import Plan
+from orchestrator.algebra.recognition.around import Around, around_groups
 from orchestrator.algebra.scalar import TRUE, Scalar
 from orchestrator.algebra.traversal import walk
+from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
 
 COVARIANCE = "idivm.covar"
@@ -104,3 +109,44 @@ def dependencies(atoms: Iterable[Atom]) -> Iterator[Fd]:
             right = schema if whole else frozenset(bound[c] for c in known if c in bound)
             if right - left:
                 yield left, right - left
+
+
+def top_grouping(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar], Scalar]:
+    """Return the topmost grouping, the expressions above it, or above ungrouped rows, and HAVING."""
+    computed: list[Projection] = []
+    operator = root
+    while isinstance(operator, Sort | Projection):
+        if isinstance(operator, Projection):
+            computed.append(operator)
+        operator = operator.children[0]
+    top: Grouping | None = None
+    having = TRUE
+    if isinstance(operator, Selection) and isinstance(operator.input, Grouping):
+        having = operator.condition
+        operator = operator.input
+        if having.subqueries:
+            raise NotModelledError("a condition has a subquery", str(having))
+    if isinstance(operator, Distinct):
+        top = Grouping(operator.input, operator.columns)
+    elif isinstance(operator, Grouping):
+        top = operator
+    shown: dict[Column, Scalar] = {}
+    for projection in reversed(computed):
+        items = {
+            item.column: item.scalar.substitute(shown)
+            for item in projection.items
+            if not item.is_unchanged
+        }
+        if any(scalar.subqueries for scalar in items.values()):
+            raise NotModelledError("an expression has a subquery", projection.label)
+        shown |= items
+    return top, shown, having
+
+
+def is_looked_up(query: Plan) -> bool:
+    """Return whether a view would look up its groups in tables, or sort them, whenever it is read."""
+    try:
+        top, _, _ = top_grouping(query.root)
+    except NotModelledError:
+        return False
+    return top is None and around_groups(query) is not None

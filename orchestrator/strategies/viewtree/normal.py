@@ -16,7 +16,6 @@ from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.ids import used_symbols
 from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.base import Operator
-from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.evaluation import Evaluation
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.join import Join
@@ -46,6 +45,7 @@ from orchestrator.strategies.viewtree.form import (
     NormalForm,
     Product,
     dependencies,
+    top_grouping,
 )
 
 
@@ -112,7 +112,7 @@ class _NormalFormReader:
         """Equalities that have a computed column on a side."""
 
     def form(self) -> NormalForm:
-        top, shown, having = _top_grouping(self.plan.root)
+        top, shown, having = top_grouping(self.plan.root)
         around = None
         if top is None:
             around = around_groups(self.plan)
@@ -380,38 +380,6 @@ class _NormalFormReader:
                 *self._factors(scalar.part(tree.expression)),
             ]
         raise NotModelledError("an aggregate is not a sum of products", str(scalar))
-
-
-def _top_grouping(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar], Scalar]:
-    """Return the topmost grouping, the expressions above it, or above ungrouped rows, and HAVING."""
-    computed: list[Projection] = []
-    operator = root
-    while isinstance(operator, Sort | Projection):
-        if isinstance(operator, Projection):
-            computed.append(operator)
-        operator = operator.children[0]
-    top: Grouping | None = None
-    having = TRUE
-    if isinstance(operator, Selection) and isinstance(operator.input, Grouping):
-        having = operator.condition
-        operator = operator.input
-        if having.subqueries:
-            raise NotModelledError("a condition has a subquery", str(having))
-    if isinstance(operator, Distinct):
-        top = Grouping(operator.input, operator.columns)
-    elif isinstance(operator, Grouping):
-        top = operator
-    shown: dict[Column, Scalar] = {}
-    for projection in reversed(computed):
-        items = {
-            item.column: item.scalar.substitute(shown)
-            for item in projection.items
-            if not item.is_unchanged
-        }
-        if any(scalar.subqueries for scalar in items.values()):
-            raise NotModelledError("an expression has a subquery", projection.label)
-        shown |= items
-    return top, shown, having
 
 
 def _variable_name(column: Column, rows: Iterable[Operator]) -> str:
