@@ -391,3 +391,27 @@ def test_an_expression_is_not_evaluated_for_images_that_cancel(orc, connect):
         orc.create_view(
             "pairs", "SELECT t.id, t.g / bare.n AS p FROM t JOIN bare USING (n)", maintain="on_read"
         )
+
+
+def test_a_view_that_sql_creates_is_right_before_and_after_it_is_planned(orc, connect):
+    orc.execute(TABLES)
+    connection = connect(autocommit=True)
+    connection.execute(
+        SQL("SELECT idivm.create_view('sums', {}, maintain => 'on_read')").format(
+            Literal(VIEWS["sums"])
+        )
+    )
+    connection.execute("UPDATE teller SET balance = balance + 1")
+    expected = SQL("SELECT * FROM ({}) AS q ORDER BY bid").format(SQL(VIEWS["sums"]))
+    shown = "SELECT * FROM sums ORDER BY bid"
+    assert connection.execute(shown).fetchall() == connection.execute(expected).fetchall()
+    orc.plan()
+    assert orc.view("sums").maintain == "on_read"
+    connection.execute("UPDATE teller SET balance = balance + 1")
+    assert wrong(connection, orc, "sums") == {} and kind(connection, orc, "sums") == "C"
+    connection.execute("SELECT idivm.pause_view('sums'), idivm.resume_view('sums')")
+    assert wrong(connection, orc, "sums") == {}
+    connection.execute("SELECT idivm.alter_view('sums', maintain => 'deferred')")
+    orc.plan()
+    assert orc.view("sums").maintain == "deferred"
+    connection.execute("SELECT idivm.drop_view('sums')")
