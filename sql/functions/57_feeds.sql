@@ -435,7 +435,9 @@ CREATE OR REPLACE FUNCTION idivm.check_consumer() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF tg_op <> 'INSERT' AND NOT pg_has_role(old.role, 'USAGE') AND NOT idivm.may_change_catalog() THEN
+    -- The role may be gone.
+    IF tg_op <> 'INSERT' AND NOT idivm.may_change_catalog()
+       AND NOT coalesce((SELECT pg_has_role(r.oid, 'USAGE') FROM pg_roles r WHERE r.rolname = old.role), false) THEN
         RAISE insufficient_privilege USING
             MESSAGE = format('the consumer %s belongs to the role %s', old.name, old.role);
     ELSIF tg_op = 'INSERT' OR tg_op = 'UPDATE' AND new.position <> old.position THEN

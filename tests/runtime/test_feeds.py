@@ -327,8 +327,11 @@ def test_who_may_not_read_the_view_may_not_read_its_feed(shop):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             shop.connection.execute("SELECT idivm.forget_consumer('mine', 'v')")
         shop.connection.execute("SELECT idivm.forget_consumer('me', 'v')")
+        shop.connection.execute("SELECT idivm.advance('left', 'v')")
     finally:
         shop.execute(f"RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}")
+    shop.drop_view("v")
+    assert shop.connection.execute("SELECT count(*) FROM idivm.consumers").fetchone() == (0,)
 
 
 def test_a_subscriber_survives_lost_connections(shop):

@@ -23,6 +23,7 @@ from orchestrator.bench.parts.data import FILES, WORKLOAD, Dataset, query
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import SCHEMA, vacuum
 from orchestrator.errors import DatabaseError, UsageError
+from orchestrator.runtime.feeds import Change
 
 VIEWS = ("V", "V'")
 
@@ -136,7 +137,7 @@ def _delays(orchestrator: Orchestrator, parts: int, deliveries: int) -> list[flo
 
     def listen() -> None:
         for item in orchestrator.follow(view, stop=stop):
-            if hasattr(item, "kind"):
+            if isinstance(item, Change):
                 arrived.setdefault(item.refresh, time.monotonic())
                 if len(arrived) == deliveries:
                     done.set()
