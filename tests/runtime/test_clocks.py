@@ -61,7 +61,7 @@ def test_content_follows_the_time(orc: Orchestrator, part: int) -> None:
     rng = random.Random(part)
     zone = rng.choice(["Europe/Berlin", "America/New_York", "UTC", "Australia/Lord_Howe"])
     orc.execute(f"SET TimeZone = '{zone}'")
-    names = {}
+    names: dict[str, str] = {}
     for number, query in enumerate(QUERIES):
         strategy = STRATEGIES[(part + number) % len(STRATEGIES)]
         orc.create_view(f"{query}_{strategy}", QUERIES[query], strategy=strategy)

@@ -1,0 +1,1 @@
+"""A window over the last hour, refreshed while the time passes."""
