@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from orchestrator.bench.running import measure, run_all_benchmarks, run_fuzzer
 
 
 def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentParser) -> None:
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         dest="bench", required=True, metavar="NAME", parser_class=type(parser)
     )
 
-    def bench(name: str, text: str, run: Callable[[argparse.Namespace], int] = _measure) -> Any:
+    def bench(name: str, text: str, run: Callable[[argparse.Namespace], int] = measure) -> Any:
         sub = names.add_parser(name, help=text, description=text, parents=[common])
         sub.set_defaults(run=run)
         sub.add_argument(
@@ -313,7 +313,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         "(default: all)",
     )
 
-    sub = bench("all", "all benchmarks, with a report as a page", _all)
+    sub = bench("all", "all benchmarks, with a report as a page", run_all_benchmarks)
     sub.add_argument(
         "--profile",
         choices=("quick", "full"),
@@ -335,7 +335,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         help="benchmark to run (default: all of the profile)",
     )
 
-    sub = bench("fuzz", "random views and changes, compared with their queries", _fuzz)
+    sub = bench("fuzz", "random views and changes, compared with their queries", run_fuzzer)
     sub.add_argument("--minutes", type=float, default=1, help="duration in minutes")
     sub.add_argument("--seed", type=int, help="first seed (default: random)")
     sub.add_argument("--cases", type=int, help="stop after this number of cases")
@@ -395,75 +395,3 @@ def _add_common(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--repeat", type=int, default=5, help="measured runs of each refresh")
     sub.add_argument("--seed", type=int, default=1, help="seed of the data")
     _add_plot(sub)
-
-
-def measurement(name: str) -> Callable[..., Any]:
-    """Return the function `run` of the module with this name, or of its submodule `run`."""
-    module = import_module(f"orchestrator.bench.{name}")
-    if hasattr(module, "__path__"):
-        module = import_module(f"{module.__name__}.run")
-    run: Callable[..., Any] = module.run
-    return run
-
-
-def _measure(options: argparse.Namespace) -> int:
-    """Run the module of the benchmark; its `run` takes the options by name."""
-    from dataclasses import replace
-
-    from orchestrator.bench import plot
-    from orchestrator.bench.report import plot as plot_bars
-    from orchestrator.bench.report import progress, show
-    from orchestrator.bench.scale import assumed
-    from orchestrator.errors import UsageError
-
-    run = measurement(options.bench)
-    wanted = inspect.signature(run).parameters
-    if options.dsn and "dsn" not in wanted:
-        raise UsageError("This benchmark starts its own server: omit --dsn.")
-    given = {name: value for name, value in vars(options).items() if value is not None}
-    values = {name: given[name] for name in wanted if name in given}
-    report = replace(run(**values, say=progress), assumes=assumed(run, values))
-    own = import_module(f"orchestrator.bench.{options.bench}")
-    draw = getattr(own, "draw", None) or getattr(plot, f"draw_{options.bench}", plot_bars)
-    return show(report, as_json=options.json, plot_to=given.get("plot"), draw=draw)
-
-
-def _all(options: argparse.Namespace) -> int:
-    from orchestrator.bench.everything.profiles import run_all
-    from orchestrator.errors import UsageError
-
-    if options.dsn:
-        raise UsageError("These benchmarks start servers of their own: omit --dsn.")
-    return run_all(options.profile, options.report, only=options.only or (), pg=options.pg)
-
-
-def _fuzz(options: argparse.Namespace) -> int:
-    from orchestrator.bench.fuzz import run
-    from orchestrator.bench.measure import own_server
-    from orchestrator.errors import UsageError
-
-    def on(dsn: str) -> int:
-        return run(
-            dsn=dsn,
-            minutes=options.minutes,
-            seed=options.seed,
-            cases=options.cases,
-            strategies=options.strategies,
-            modes=options.modes,
-            encodings=options.encodings,
-            locales=options.locales,
-            replay=options.replay,
-            save=options.save,
-            as_json=options.json,
-        )
-
-    if options.dsn:
-        if options.in_c:
-            raise UsageError("--in-c starts its own server: omit --dsn.")
-        return on(options.dsn)
-    with own_server(options.pg, {"max_prepared_transactions": "10"}) as server:
-        if options.in_c:
-            server.add_module()
-        # Only a superuser may create C functions.
-        endpoint = server.up()
-        return on(endpoint.superuser_dsn if options.in_c else endpoint.dsn)

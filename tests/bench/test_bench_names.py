@@ -51,7 +51,7 @@ VERBS = [
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_option_reaches_the_measurement(verb: str) -> None:
     options = vars(parser().parse_args([verb])).keys() - COMMON - {"run", "bench", "plot"}
-    wanted = inspect.signature(names.measurement(verb)).parameters
+    wanted = inspect.signature(running.measurement(verb)).parameters
     assert options <= set(wanted)
 
 

@@ -1,0 +1,1 @@
+"""Measure whether logs and catalogs stay small."""
