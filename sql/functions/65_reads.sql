@@ -2,9 +2,9 @@
 
 -- Return how a read of a view computes its rows: 'N' from the stored content, because nothing is pending, 'C' from
 -- the content and the pending changes, 'R' by the query of the view, 'Q' also by the query, because too many changes
--- are pending. The function idivm_state.read_<id>() of the view
--- passes its logs, whether changes are pending in them, and what is_steady said. Everything is asked in the snapshot of the
--- statement that reads, so the functions are STABLE; only the sizes and files of logs are as they are now.
+-- are pending. The function idivm_state.read_<id>() of the view passes its logs, whether changes are pending in them,
+-- and what is_steady said. Everything is asked in the snapshot of the statement that reads, so the functions are STABLE;
+-- only the sizes and files of logs are as they are now.
 CREATE OR REPLACE FUNCTION idivm.read_kind(view_id integer, has_pending boolean, is_steady boolean, logs regclass[])
     RETURNS "char"
     LANGUAGE plpgsql STABLE PARALLEL RESTRICTED
@@ -13,6 +13,8 @@ AS $$
 DECLARE
     one record;
     stack text;
+    below integer;
+    below_kind "char";
 BEGIN
     SELECT v.status = 'ready' AND NOT idivm.is_foreign(w) AS usable, log.recycled, log.bytes
     INTO one
@@ -38,6 +40,16 @@ BEGIN
             RETURN 'R';
         END IF;
     END IF;
+    -- A read of an on_read view below shows more than the content that this view was computed from.
+    FOR below IN
+        SELECT v.id FROM idivm.view_sources vs JOIN idivm.sources s ON s.id = vs.source JOIN idivm.views v ON v.state = s.relation
+        WHERE vs.view = view_id AND v.read_from IS NOT NULL
+    LOOP
+        EXECUTE format('SELECT idivm_state.%I()', 'read_' || below) INTO below_kind;
+        IF below_kind <> 'N' THEN
+            RETURN 'R';
+        END IF;
+    END LOOP;
     IF has_pending AND one.bytes > 4194304 AND idivm.has_too_many_to_merge(view_id) THEN
         RETURN 'Q';
     END IF;

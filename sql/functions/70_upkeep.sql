@@ -354,8 +354,9 @@ BEGIN
         LEFT JOIN idivm.views v ON v.id = view_id AND c.oid IN (v.state, v.read_from) AND keep_content
         WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind = 'v'
           AND c.relname ~ ('_' || view_id || '$')
-        -- A view that reads another one was created later.
-        ORDER BY c.oid DESC
+        -- A view that is kept reads nothing any more, so it goes first: others may be newer. Of two views that are
+        -- dropped, the one that reads the other was created later.
+        ORDER BY kept DESC, c.oid DESC
     LOOP
         IF one.kept THEN
             EXECUTE format('CREATE OR REPLACE VIEW %s AS SELECT %s WHERE false', one.name, one.columns);

@@ -280,6 +280,31 @@ def test_views_above_read_the_stored_content(bank, connect):
     assert all(report.equal for report in bank.check())
 
 
+def test_an_on_read_view_above_another_shows_what_is_pending_below(bank, connect):
+    connection = connect(autocommit=True)
+    bank.create_view("upper", "SELECT n, sum(total) AS t FROM sums GROUP BY n", maintain="on_read")
+    bank.create_view("top", "SELECT sum(t) AS t FROM upper", maintain="on_read")
+
+    def assert_fresh() -> None:
+        assert wrong(connection, bank, "upper", "top") == {}
+        expected = connection.execute("SELECT sum(balance) FROM teller").fetchone()
+        assert connection.execute("SELECT t FROM top").fetchone() == expected
+
+    connection.execute("UPDATE teller SET balance = balance + 1")
+    assert_fresh()
+    bank.refresh("sums")
+    assert_fresh()
+    connection.execute("DELETE FROM teller WHERE bid = 3")
+    assert_fresh()
+    bank.refresh()
+    assert_fresh()
+    bank.alter_view("sums", maintain="deferred")
+    bank.alter_view("sums", maintain="on_read")
+    connection.execute("UPDATE teller SET balance = balance + 2")
+    assert_fresh()
+    assert all(report.equal for report in bank.check())
+
+
 def test_modes_change_to_and_from_on_read(bank, connect):
     connection = connect(autocommit=True)
     for mode in ("deferred", "on_read", "eager", "on_read", "on_commit"):
