@@ -96,3 +96,26 @@ def test_rows_are_not_compared_with_every_row_of_a_diff(orc):
         "UPDATE r SET k = 1 WHERE id < 100",
     )
     assert list(differences(orc, changes)) == []
+
+
+def test_spans_of_groups_whose_keys_may_be_null(orc):
+    orc.execute(
+        "CREATE TABLE r (id int PRIMARY KEY, k int, g int, v int);"
+        "INSERT INTO r SELECT i, nullif(i % 5, 0), nullif(i % 101, 0), i * 7 % 37"
+        " FROM generate_series(1, 2000) AS i; ANALYZE r"
+    )
+    orc.create_view(
+        "v",
+        "SELECT k, g, total, rank() OVER (PARTITION BY k ORDER BY total DESC) AS n"
+        " FROM (SELECT k, g, sum(v) AS total FROM r GROUP BY k, g) AS sums",
+        strategy="id",
+    )
+    assert "ROW(d_" in program(orc, "v")
+    changes = (
+        "UPDATE r SET v = v + 1 WHERE id % 20 = 0",
+        "UPDATE r SET v = v + 9 WHERE k IS NULL OR g IS NULL",
+        "DELETE FROM r WHERE g IS NULL AND k = 2",
+        "UPDATE r SET g = NULL WHERE id < 60",
+        "UPDATE r SET v = v - 5 WHERE k IS NOT NULL AND g IS NOT NULL",
+    )
+    assert list(differences(orc, changes)) == []
