@@ -9,7 +9,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from orchestrator.bench import names
+from orchestrator.bench import names, running
 from orchestrator.bench.compile import run as compiling
 from orchestrator.errors import UsageError
 

@@ -149,7 +149,16 @@ def _run(entry: Entry, folder: Path, deadline: float, pg: int | None) -> Outcome
     given = [*entry.arguments, *(["--pg", str(pg)] if pg else [])]
     command = " ".join(["idivm bench", entry.name, *given])
     figure = folder / f"{entry.title.replace(' ', '-')}.svg"
-    has_plot = entry.name not in ("eager", "feed", "fresh", "jobs", "logs", "temporal", "adopt", "compile")
+    has_plot = entry.name not in (
+        "eager",
+        "feed",
+        "fresh",
+        "jobs",
+        "logs",
+        "temporal",
+        "adopt",
+        "compile",
+    )
     started = time.monotonic()
     limit = deadline - started
     if limit < 10:
