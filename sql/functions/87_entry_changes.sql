@@ -99,9 +99,6 @@ BEGIN
         END IF;
     END IF;
     DELETE FROM idivm.unplanned_views u WHERE u.relation = view;
-    IF idivm.may_change_catalog() THEN
-        DELETE FROM idivm_feed.feeds f WHERE f.relation = view AND f.view IS NULL;
-    END IF;
     EXECUTE format('DROP VIEW %s %s', view, CASE WHEN cascade THEN 'CASCADE' END);
     IF idivm.may_change_catalog() THEN
         PERFORM idivm.uninstall(view_id);
@@ -164,7 +161,7 @@ BEGIN
         EXECUTE format('DROP VIEW %s', view);
         view := idivm.show_query(relation, columns, query, path, false);
         IF idivm.may_change_catalog() THEN
-            UPDATE idivm_feed.feeds f SET relation = view WHERE f.relation = former;
+            UPDATE idivm_feed.feeds f SET relation = unplan.view WHERE f.relation = former;
         END IF;
         PERFORM idivm.give_properties(view, former, properties);
         PERFORM idivm.ask_for_plan(view, options, settings);

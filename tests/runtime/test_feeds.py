@@ -204,6 +204,19 @@ def test_a_plan_with_another_table_for_the_content_goes_on(shop):
     assert len(replica.kinds) <= 2
 
 
+def test_a_view_that_waits_for_its_plan_keeps_its_feed(shop):
+    shop.create_view("v", "SELECT id, n FROM item", feed="on")
+    replica = Replica(shop.connection, "v")
+    shop.execute("SELECT idivm.replace_view('v', 'SELECT id, g AS word FROM item')")
+    shop.plan()
+    assert replica.follow() == ["restart", *["insert"] * 12]
+    assert replica.agrees()
+    shop.execute("SELECT idivm.replace_view('v', 'SELECT id, g AS word FROM item WHERE id > 1')")
+    shop.execute("SELECT idivm.drop_view('v')")
+    left = "SELECT count(*) FROM pg_class WHERE relnamespace = 'idivm_feed'::regnamespace AND relname ~ '^f[0-9]'"
+    assert shop.connection.execute(left).fetchone() == (0,)
+
+
 def test_other_columns_restart_a_feed(shop):
     shop.create_view("v", "SELECT id, n FROM item", feed="on")
     replica = Replica(shop.connection, "v")
