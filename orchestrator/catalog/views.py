@@ -114,7 +114,7 @@ def read_plan(stored: dict[str, Any], name: str) -> MaintenancePlan:
     return plan
 
 
-# The views that need a closer look are found at once: most have no trouble, nothing pending and no view below.
+# Sets find the views that need a closer look; most have no trouble, nothing pending and no view below.
 _VIEWS = SQL("""
     WITH chosen AS MATERIALIZED (
         SELECT array_agg(v.id) AS ids FROM idivm.views v WHERE {}
@@ -136,8 +136,7 @@ _VIEWS = SQL("""
            v.strategy, v.maintain, v.time_dependent,
            v.status <> 'building' AND v.has_clock AND idivm.clock_moved(v.id) AS clock_moved,
            v.query, v.options, v.settings, v.plan::text AS plan_text, shown.oid, v.definition::text,
-           v.state::text, v.read_from::text, used.sources,
-           v.created_at,
+           v.state::text, v.read_from::text, used.sources, v.created_at,
            CASE WHEN v.status = 'ready' AND v.id IN (SELECT unnest(near.due) FROM near)
                 THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
            CASE WHEN v.id IN (SELECT unnest(near.upper) FROM near)

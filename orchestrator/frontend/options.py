@@ -202,4 +202,9 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
             allowed = " or ".join(_ALLOWED[name])
             raise UsageError(f"{name} = {value} is not available; it can be {allowed}.")
         chosen[name] = text
+    if chosen.get("feed") == "on" and chosen.get("maintain") == "on_read":
+        raise UsageError(
+            "feed = on is not available with maintain = on_read, whose reads show changes before a refresh adds"
+            " them to the feed; choose another mode."
+        )
     return ViewOptions(**chosen)

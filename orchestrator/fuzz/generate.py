@@ -177,7 +177,7 @@ class _ViewMaker:
     def _options(self, query: Query) -> tuple[tuple[str, str], ...]:
         strategy, mode = self.options.choice(self.strategies), self.options.choice(self.modes)
         cache = self.options.choice(CACHES)
-        feed = self.options.choice(FEEDS)
+        feed = "off" if mode == "on_read" else self.options.choice(FEEDS)
         result = (("strategy", strategy), ("maintain", mode), ("cache", cache), ("feed", feed))
         if strategy == "skew":
             return (*result, ("epsilon", self._epsilon(query)))

@@ -64,6 +64,11 @@ BEGIN
         checked := checked || jsonb_build_object(
             given.key, CASE given.pattern WHEN '' THEN given.value ELSE lower(given.value) END);
     END LOOP;
+    IF checked ->> 'feed' = 'on' AND checked ->> 'maintain' = 'on_read' THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'feed = on is not available with maintain = on_read, whose reads show changes before a refresh adds them to the feed',
+            HINT = 'Choose another mode.';
+    END IF;
     RETURN checked;
 END
 $$;

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from orchestrator import AsyncOrchestrator
-from orchestrator.errors import IdivmError, UnsupportedError
+from orchestrator.errors import IdivmError, UnsupportedError, UsageError
 
 pytestmark = pytest.mark.integration
 
@@ -215,6 +215,15 @@ def test_a_view_that_waits_for_its_plan_keeps_its_feed(shop):
     shop.execute("SELECT idivm.drop_view('v')")
     left = "SELECT count(*) FROM pg_class WHERE relnamespace = 'idivm_feed'::regnamespace AND relname ~ '^f[0-9]'"
     assert shop.connection.execute(left).fetchone() == (0,)
+
+
+def test_a_view_whose_reads_are_ahead_of_its_refreshes_has_no_feed(shop):
+    with pytest.raises(UsageError, match="feed = on is not available with maintain = on_read"):
+        shop.create_view("v", "SELECT id, n FROM item", feed="on", maintain="on_read")
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="not available with maintain = on_read"):
+        shop.connection.execute(
+            """SELECT idivm.create_view('v', 'SELECT id, n FROM item', maintain => 'on_read', options => '{"feed": "on"}')"""
+        )
 
 
 def test_other_columns_restart_a_feed(shop):
