@@ -220,7 +220,9 @@ def test_a_view_that_waits_for_its_plan_keeps_its_feed(shop):
 def test_a_view_whose_reads_are_ahead_of_its_refreshes_has_no_feed(shop):
     with pytest.raises(UsageError, match="feed = on is not available with maintain = on_read"):
         shop.create_view("v", "SELECT id, n FROM item", feed="on", maintain="on_read")
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="not available with maintain = on_read"):
+    with pytest.raises(
+        psycopg.errors.InvalidParameterValue, match="not available with maintain = on_read"
+    ):
         shop.connection.execute(
             """SELECT idivm.create_view('v', 'SELECT id, n FROM item', maintain => 'on_read', options => '{"feed": "on"}')"""
         )
