@@ -1,15 +1,13 @@
 -- Change logs: what is pending for a view, and how large the logs may grow.
 
--- Modes: views that are brought up to date within the transactions that change their tables, after
--- each statement (eager) or once at the commit (on_commit).
---
--- A view is kept when it is eager or on_commit, or when such a view reads it. What makes the modes
--- right is one rule: who commits a change to a source of a synchronous view has taken the lock of that
--- view and holds it until the commit is done. Hence whoever holds the lock sees sources that stand
--- still, whatever snapshots its statements take, and needs no lock on the tables.
+-- Synchronous views are refreshed within the transactions that change their tables, after each statement (eager) or
+-- at the commit (on_commit). One rule makes this correct: whoever commits a change to a source of a synchronous view
+-- has taken the lock of that view, and holds it until the commit is done. The holder of the lock therefore sees
+-- sources that do not change, whatever snapshots its statements take, and needs no lock on the tables.
 
--- The first two conditions follow from the third: own changes are not older than their snapshot's
--- xmin either. They let an index find the few rows that matter, and the planner expect few.
+-- Return whether a log row is pending after a watermark. The first two conditions follow from the third, because own
+-- changes are not older than the xmin of their snapshot either. With them, an index finds the few relevant rows, and
+-- the planner expects few.
 CREATE OR REPLACE FUNCTION idivm.is_pending(change_xid xid8, change_seq bigint, since idivm.watermark, source integer)
     RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -47,7 +45,7 @@ END
 $$;
 COMMENT ON FUNCTION idivm.pending_changes(integer) IS 'how many log rows a view has yet to consume';
 
--- A segment that was truncated after this transaction's snapshot would look empty instead of full.
+-- Fail if a segment was truncated after this transaction's snapshot: it would look empty instead of full.
 CREATE OR REPLACE FUNCTION idivm.refuse_recycled_log(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -66,8 +64,8 @@ BEGIN
 END
 $$;
 
--- For each source of a view, the number of the last statement that was logged, if this transaction may have logged
--- any: all of its own statements up to here have such a number or a smaller one. NULL if nothing was logged.
+-- Return for each source of a view the number of the last logged statement, if this transaction may have logged any:
+-- all its own statements so far have this number or a smaller one. The result is NULL if nothing was logged.
 CREATE OR REPLACE FUNCTION idivm.own_marks(view_id integer) RETURNS jsonb
     LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -77,7 +75,7 @@ AS $$
     WHERE vs.view = view_id AND log.number IS NOT NULL
 $$;
 
--- Whether the pending changes of a view cancel out. Only a small batch is worth the look.
+-- Return whether the pending changes of a view cancel out. Only a small batch is examined.
 CREATE OR REPLACE FUNCTION idivm.pending_cancels(view_id integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -103,14 +101,14 @@ BEGIN
 END
 $$;
 
--- The identity of a row whose values are not to be compared but to be equal to the bit.
+-- Return the identity of a row whose values are compared bit by bit and not by their equality.
 CREATE OR REPLACE FUNCTION idivm.row_identity(image text) RETURNS bytea
     LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT substr(sha256(convert_to(image, getdatabaseencoding()::text)), 1, 16);
 END;
 
--- A view in reach of this one, or itself, whose content changes while no table does.
+-- Return the name of a view whose content changes while no table does: this view, or a view below it.
 CREATE OR REPLACE FUNCTION idivm.time_dependent_part(view_id integer) RETURNS text
     LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -118,12 +116,10 @@ BEGIN ATOMIC
     JOIN idivm.views v USING (id) WHERE v.time_dependent OR v.has_clock LIMIT 1;
 END;
 
--- What a refresh costs beside its program: what it asks of a log or of the catalog is asked by
--- functions that plan once a session, and once. Their tables are small and their plans simple: what
--- the parameters are makes no better plan, and so they and all that they call take generic ones.
+-- A refresh queries logs and the catalog through functions whose plans a session keeps. Their tables are small and
+-- their plans simple, so custom plans would be no better, and all of them use generic plans.
 
--- What the log of a source has for a view, by a function of the source's own.
--- What a refresh asks before and after its program, asked once.
+-- Create the functions that report what the log of a source has for a view.
 
 
 CREATE OR REPLACE FUNCTION idivm.create_pending(source integer) RETURNS void
@@ -159,8 +155,8 @@ END', base, format('idivm_log.%I', base || '_a'), format('idivm_log.%I', base ||
 END
 $$;
 
--- Indexes of the log by transaction. They find the few rows that a synchronous view has yet to consume, or that a read
--- merges; for reads, also the TRUNCATEs among them.
+-- Create the indexes of a log by transaction. They find the few rows that a synchronous view has yet to consume, or
+-- that a read merges; for reads also the TRUNCATEs among them.
 CREATE OR REPLACE FUNCTION idivm.index_log(source integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -179,8 +175,8 @@ BEGIN
 END
 $$;
 
--- What the logs have for a view: NULL nothing, 'C' changes, 'R' a truncation among them; and the
--- statements of this very transaction that it has consumed with them.
+-- Return what the logs have for a view: NULL for nothing, 'C' for changes, 'R' if a truncation is among them. Also
+-- return which statements of this transaction are consumed with them.
 CREATE OR REPLACE FUNCTION idivm.pending_of(view_id integer, since idivm.watermark, OUT kind "char", OUT marks jsonb)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -205,12 +201,11 @@ $$;
 
 -- MERGE into partitioned tables.
 
--- Whether the UPDATE trigger that calls this may have been given too few rows: of a row that a MERGE
--- moves from one partition to another, transition tables hold the old and the new image only if the
--- MERGE has actions for DELETE and INSERT as well. A trigger cannot see what statement fires it; the
--- text that the client sent, or the statement around the trigger in the call stack, shows that it is
--- no MERGE. Functions in SQL and prepared statements keep theirs to themselves. Nothing was moved if
--- no row of a partition was deleted; these counts may include the last second's transactions.
+-- Return whether the calling UPDATE trigger may have received too few rows: for a row that MERGE moves to another
+-- partition, transition tables hold both images only if the MERGE also has DELETE and INSERT actions. A trigger cannot
+-- see which statement fires it. The client's text, or the statement around the trigger in the call stack, can show
+-- that it is no MERGE; SQL functions and prepared statements do not show their text. If no row of a partition was
+-- deleted, nothing was moved; these counts may include transactions of the last second.
 CREATE OR REPLACE FUNCTION idivm.merge_may_have_moved_rows(merged regclass) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -219,7 +214,7 @@ DECLARE
     around text;
 BEGIN
     GET DIAGNOSTICS stack = PG_CONTEXT;
-    -- Below the lines of this function, of the statement that calls it and of the trigger's function.
+    -- The lines of the call stack below this function, its caller and the trigger function.
     around := substring(stack, E'_update_[0-9]+\\(\\)[^\\n]*\\n(.*)');
     IF (CASE WHEN around IS NULL THEN current_query() !~* E'\\m(merge|execute)\\M'
             ELSE around ~* E'\\mupdate\\M' AND around !~* E'\\mmerge\\M' END) THEN
@@ -231,8 +226,8 @@ BEGIN
 END
 $$;
 
--- Remembers that a view was computed since a crash may have emptied unlogged tables. Each view has a witness, as any of
--- its tables may be unlogged for a while.
+-- Record that a view was computed since a crash may have emptied unlogged tables. Each view has such a witness,
+-- because any of its tables may be unlogged for some time.
 CREATE OR REPLACE FUNCTION idivm.note_witness(view_id integer) RETURNS void
     LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -242,8 +237,8 @@ $$;
 COMMENT ON FUNCTION idivm.note_witness(integer) IS
     'remembers that a view was computed since a crash may have emptied its unlogged tables';
 
--- Discards what a dump brought into the logs of a view that was recomputed. A log row that is visible while its
--- transaction is not came with a dump: the tables have held that change from the beginning.
+-- Discard log rows that a dump brought into the logs of a recomputed view. A log row that is visible while its
+-- transaction is not came with a dump; the tables of this cluster have contained its change from the beginning.
 CREATE OR REPLACE FUNCTION idivm.discard_foreign_log(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -270,8 +265,8 @@ CREATE OR REPLACE FUNCTION idivm.log_action(options jsonb) RETURNS text
     LANGUAGE sql STABLE
     RETURN coalesce(options ->> 'on_log_limit', idivm.database_setting('idivm.on_log_limit'), 'warn');
 
--- The pages of a segment from the first row on that is pending after a watermark: rows were written nearly in the
--- order in which their transactions ended, so that row is found by halving.
+-- Return the pages of a segment from the first row that is pending after a watermark. Rows were written nearly in the
+-- order in which their transactions ended, so a binary search finds this row.
 CREATE OR REPLACE FUNCTION idivm.pending_pages(source integer, segment regclass, since idivm.watermark) RETURNS bigint
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -299,16 +294,16 @@ $$;
 COMMENT ON FUNCTION idivm.pending_pages(integer, regclass, idivm.watermark) IS
     'the pages of a log segment that a view with this watermark has yet to consume';
 
--- A diff is an array, and PostgreSQL has no array of more than 1 GB. It finds that out after it has gathered all rows in
--- memory, so a refresh does not try.
+-- A diff is an array, and PostgreSQL arrays are limited to 1 GB. PostgreSQL only notices this after it has gathered
+-- all rows in memory, so a refresh does not try.
 CREATE OR REPLACE FUNCTION idivm.most_diff_bytes() RETURNS bigint
     LANGUAGE sql IMMUTABLE
     RETURN 805306368;
 COMMENT ON FUNCTION idivm.most_diff_bytes() IS 'with more pending bytes in the log of a table, a refresh recomputes the view';
 
--- Whether the log of a source has more than so many pending rows, as far as its pages show, or more bytes than a diff may
--- have: a refresh that recomputes its view has no need of reading millions of rows first. The last page but one shows
--- how many rows a page has.
+-- Return whether the log of a source has more than a number of pending rows, estimated by its pages, or more bytes
+-- than a diff may have: a refresh that recomputes its view should not read millions of rows first. The last page but
+-- one shows how many rows a page has.
 CREATE OR REPLACE FUNCTION idivm.has_more_pending(source integer, since idivm.watermark, most bigint) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -325,7 +320,7 @@ BEGIN
         CONTINUE WHEN pages < 2;
         EXECUTE format('SELECT count(*) FROM %s WHERE ctid >= $1 AND ctid < $2', segment)
         INTO on_page USING format('(%s,0)', pages - 2)::tid, format('(%s,0)', pages - 1)::tid;
-        -- With the values that are stored out of line.
+        -- This includes values that are stored out of line.
         page_bytes := pg_table_size(segment) / pages;
         IF expected + pages * on_page > most OR bytes + pages * page_bytes > idivm.most_diff_bytes() THEN
             pages := idivm.pending_pages(source, segment, since);
@@ -339,7 +334,7 @@ $$;
 COMMENT ON FUNCTION idivm.has_more_pending(integer, idivm.watermark, bigint) IS
     'whether about more than so many rows of a log are pending after a watermark, or too many bytes for a diff';
 
--- The bytes of log that a view has yet to consume, to a page.
+-- Return how many bytes of log a view has yet to consume, in whole pages.
 CREATE OR REPLACE FUNCTION idivm.log_kept(view_id integer) RETURNS bigint
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -352,7 +347,7 @@ AS $$
 $$;
 COMMENT ON FUNCTION idivm.log_kept(integer) IS 'the bytes of change logs that a view has yet to consume';
 
--- The views that keep more log than they may; of one source, or of all.
+-- Return the views that keep more log than they may, for one source or for all.
 CREATE OR REPLACE FUNCTION idivm.over_log_limit(source integer DEFAULT NULL)
     RETURNS TABLE (view integer, name text, action text, kept bigint, most bigint)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -366,7 +361,7 @@ BEGIN
           AND (over_log_limit.source IS NULL
                OR EXISTS (SELECT FROM idivm.view_sources vs WHERE vs.view = v.id AND vs.source = over_log_limit.source))
     LOOP
-        -- The sizes are quickly told, and mostly settle it.
+        -- The sizes of the files are cheap to get, and mostly decide.
         CONTINUE WHEN most >= (
             SELECT coalesce(sum(pg_relation_size(l.oid)), 0) FROM idivm.view_sources vs
             JOIN pg_class l ON l.relnamespace = 'idivm_log'::regnamespace
@@ -381,8 +376,8 @@ END
 $$;
 COMMENT ON FUNCTION idivm.over_log_limit(integer) IS 'the views that keep more of the change logs than their log_limit';
 
--- Has the next refresh rebuild the views of a source that keep too much and ask for that, so that
--- their logs can go; tells of the others in the server's log.
+-- Mark the views of a source that keep too much log and have on_log_limit = rebuild, so that the next refresh
+-- rebuilds them and their logs can be emptied. Report the other views in the server's log.
 CREATE OR REPLACE FUNCTION idivm.mind_limits(source integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -390,7 +385,7 @@ DECLARE
     late record;
 BEGIN
     FOR late IN SELECT * FROM idivm.over_log_limit(mind_limits.source) LOOP
-        -- Whoever refreshes the view at this moment still needs its log.
+        -- A running refresh of the view still needs its log.
         IF late.action = 'rebuild' AND pg_try_advisory_xact_lock(idivm.lock_class(), late.view) THEN
             PERFORM FROM idivm.views v WHERE v.id = late.view FOR NO KEY UPDATE SKIP LOCKED;
             IF FOUND THEN
@@ -405,12 +400,12 @@ BEGIN
 END
 $$;
 
--- Writers look now and then, as nobody else may be there.
+-- Writers check the limits now and then, because nobody else may run.
 CREATE OR REPLACE FUNCTION idivm.look_after_log(source integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- One transaction that may stay prepared for hours must not empty a log, which locks it.
+    -- A transaction that may stay prepared for hours must not empty a log, because that locks the log.
     IF current_setting('max_prepared_transactions') = '0'
        AND EXISTS (SELECT FROM idivm.over_log_limit(look_after_log.source) o WHERE o.action = 'rebuild')
        AND idivm.may_defer() THEN
@@ -426,8 +421,8 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
--- Called by a capture trigger that cannot log its statement. Whoever repairs capture waits for the
--- writers of the table first, so that the mark is not taken off too early.
+-- Record that a capture trigger could not log its statement. Whoever repairs capture first waits for the writers of
+-- the table, so that this mark is not removed too early.
 CREATE OR REPLACE FUNCTION idivm.note_lost(source integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -442,9 +437,9 @@ $$;
 COMMENT ON FUNCTION idivm.note_lost(integer) IS
     'has the views of a table rebuilt, as a statement on it could not be logged';
 
--- The beginning of a statement that logs the rows of a transition table, if the table has no longer
--- the columns for which its capture functions were made: the source view's query, over those rows. NULL
--- where the source view is gone or is not as idivm made it.
+-- Return the beginning of a statement that logs the rows of a transition table whose columns differ from those that
+-- the capture functions were made for: the query of the source view over these rows. The result is NULL if the source
+-- view is gone or differs from what idivm created.
 CREATE OR REPLACE FUNCTION idivm.images(source integer, changed regclass, operation text) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -475,7 +470,7 @@ BEGIN
 END
 $$;
 
--- Whether there is anything to do for a view.
+-- Return whether a refresh of a view has anything to do.
 CREATE OR REPLACE FUNCTION idivm.has_pending(view_id integer) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -501,7 +496,7 @@ BEGIN
         END IF;
     END LOOP;
     IF NOT FOUND THEN
-        -- It has gone.
+        -- The view is gone.
         RETURN false;
     END IF;
     RETURN idivm.is_foreign(one.watermark) OR idivm.has_drifted(view_id);
@@ -514,7 +509,7 @@ CREATE OR REPLACE FUNCTION idivm.has_entries(one regclass, other regclass) RETUR
 COMMENT ON FUNCTION idivm.has_entries(regclass, regclass) IS
     'whether there is anything in one of the two segments of a log';
 
--- Where the last page of a table begins.
+-- Return where the last page of a table begins.
 CREATE OR REPLACE FUNCTION idivm.last_page(relation regclass) RETURNS tid
     LANGUAGE sql
     RETURN pg_catalog.format(

@@ -1,7 +1,7 @@
--- Refreshing one view, several views, or all of them.
+-- Refresh one view, several views, or all views.
 
--- A conflict with another transaction, a cancelled query, a server that shuts down or a transaction that
--- may not write: these are not the fault of the view, and the whole refresh has to end.
+-- Return whether an error ends the whole refresh because it is not the fault of a view: a conflict with another
+-- transaction, a canceled query, a server that shuts down, or a transaction that may not write.
 CREATE OR REPLACE FUNCTION idivm.ends_refresh(state text) RETURNS boolean
     LANGUAGE sql IMMUTABLE
     RETURN left(state, 2) IN ('25', '40', '57') OR state = '55P03';
@@ -22,15 +22,15 @@ END
 $$;
 COMMENT ON FUNCTION idivm.note_error(integer, text, text, text) IS 'keeps the reason why a view could not be refreshed';
 
--- After an error that the query itself may not have: recomputes the view, so that no refresh fails where its query
--- succeeds. A diff may not fit in memory or in an array, and it may call an expression for rows that the query never
--- comes to. Gives the rows changed, or the reason of the error that is left.
+-- Recompute a view after an error that its query may not have, so that no refresh fails where its query succeeds. A
+-- diff may not fit in memory or in an array, and may call an expression for rows that the query never reaches. Return
+-- the rows changed, or the reason of the remaining error.
 CREATE OR REPLACE FUNCTION idivm.recompute_after_error(view_id integer, by_writer boolean, INOUT state text,
                                                         INOUT reason text, INOUT hint text, OUT changed bigint)
     LANGUAGE plpgsql
 AS $$
 BEGIN
-    -- Cardinality violations, data exceptions, and what is too large.
+    -- Cardinality violations, data exceptions, and limits of size.
     IF left(state, 2) NOT IN ('21', '22') AND state NOT IN ('54000', '53200', '53400')
        AND reason NOT LIKE 'invalid memory alloc request size%' THEN
         RETURN;
@@ -47,8 +47,8 @@ $$;
 COMMENT ON FUNCTION idivm.recompute_after_error(integer, boolean, text, text, text) IS
     'recomputes a view after an error that its query may not have';
 
--- Where `apart`, each view has a subtransaction; otherwise only those have one whose last refresh failed,
--- and any other error ends the function.
+-- Refresh views in order. With `apart`, each view has its own subtransaction; otherwise only the views whose last
+-- refresh failed have one, and any other error ends the function.
 CREATE OR REPLACE FUNCTION idivm.refresh_in_order(ordered integer[], synchronous integer[], behind boolean, apart boolean)
     RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
@@ -89,14 +89,14 @@ BEGIN
                     IF idivm.ends_refresh(sqlstate) THEN
                         RAISE;
                     END IF;
-                    -- The refresh meets the error again, and says so.
+                    -- The refresh meets the error again, and reports it.
                     pending := true;
                 END;
             END IF;
             IF pending AND NOT one_cut THEN
-                -- Under READ COMMITTED each statement below would see a later state: hold the writers of all
-                -- tables until this transaction ends, so that the group is one cut and no change is both in a
-                -- state and still pending. Synchronous views that are read must stand still, too.
+                -- Under READ COMMITTED each statement below would see a later state. So exclude the writers of all
+                -- tables until this transaction ends: the group is one cut, and no change is both in a state and still
+                -- pending. Synchronous views that are read must not change either.
                 PERFORM idivm.hold_sources(
                     ARRAY(SELECT DISTINCT s.relation
                           FROM idivm.view_sources vs
@@ -155,7 +155,7 @@ $$;
 COMMENT ON FUNCTION idivm.refresh_in_order(integer[], integer[], boolean, boolean) IS
     'refreshes views in the given order, each with its own fate or all together';
 
--- Refreshes the views that have something to do, and returns them among all views of the refresh.
+-- Refresh the views that have something to do, and return them among all views of the refresh.
 CREATE OR REPLACE FUNCTION idivm.refresh_among(ordered integer[], due integer[], synchronous integer[], behind boolean, apart boolean)
     RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
@@ -175,7 +175,7 @@ $$;
 COMMENT ON FUNCTION idivm.refresh_among(integer[], integer[], integer[], boolean, boolean) IS
     'refreshes the views that have something to do, and returns them among all views of the refresh';
 
--- A view that fails, and a view that reads it, has an error instead of a number of changed rows.
+-- A view that fails, and a view that reads it, returns an error instead of the number of changed rows.
 CREATE OR REPLACE FUNCTION idivm.refresh_views(view_ids integer[])
     RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
@@ -208,7 +208,7 @@ BEGIN
     END IF;
     IF snapshot_is_fixed THEN
         PERFORM idivm.refuse_recycled_log(ordered);
-        -- Whatever has nothing to do in this snapshot is up to date in it.
+        -- A view without work in this snapshot is up to date in it.
         due := CASE WHEN cardinality(ordered) > idivm.few_views() THEN idivm.due(ordered) ELSE ordered END;
         behind := synchronous && due AND idivm.synchronous_are_behind(ordered);
     ELSE
@@ -216,13 +216,13 @@ BEGIN
         behind := synchronous && ordered AND idivm.synchronous_are_behind(ordered);
     END IF;
     IF behind THEN
-        -- What is mended below is to reach the synchronous views above.
+        -- What is repaired below must reach the synchronous views above.
         ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids || synchronous) AS id);
         due := CASE WHEN snapshot_is_fixed THEN idivm.due(ordered) ELSE ordered END;
     END IF;
     IF cardinality(due) > 32 THEN
-        -- After 64 subtransactions, snapshots of all sessions cost more. So many views share one, and
-        -- begin again with one for each only if a view fails that did not fail before.
+        -- After 64 subtransactions, snapshots of all sessions cost more. So many views share one subtransaction, and
+        -- start again with one for each view only if a view fails that did not fail before.
         BEGIN
             RETURN QUERY SELECT * FROM idivm.refresh_among(ordered, due, synchronous, behind, false);
             RETURN;
@@ -251,7 +251,7 @@ BEGIN
     FOREACH name IN ARRAY coalesce(names, '{}') LOOP
         id := idivm.view_id(name::pg_catalog.regclass);
         IF id IS NULL THEN
-            -- Every read computes its query.
+            -- Every read computes the query of such a view.
             PERFORM idivm.plan_at_refresh(name::pg_catalog.regclass);
             view := name::pg_catalog.regclass::pg_catalog.text;
             changed := 0;
@@ -279,9 +279,8 @@ $$;
 COMMENT ON FUNCTION idivm.refresh(text[]) IS
     'refreshes the named views in the current transaction; CALL idivm.refresh_all(...) does not make writers wait';
 
--- The views of a refresh are refreshed in one REPEATABLE READ transaction: no writer waits, and
--- readers see one cut. Collection follows in transactions of its own.
--- The views that could be refreshed are, when this fails because of the others.
+-- Refresh all views in one REPEATABLE READ transaction: no writer waits, and readers see one cut. Then collect logs in
+-- separate transactions. If some views fail, this procedure fails after it has committed the others.
 CREATE OR REPLACE PROCEDURE idivm.refresh_all(VARIADIC names text[] DEFAULT '{}')
     LANGUAGE plpgsql
 AS $$
@@ -306,14 +305,14 @@ BEGIN
                      WHERE NOT idivm.plan_at_refresh(n::pg_catalog.regclass));
     END IF;
     LOOP
-        -- Mostly nothing has changed since the last refresh. The views that have something to do are found again in
-        -- the snapshot of the refresh.
+        -- Usually nothing has changed since the last refresh. The views with work are determined again in the snapshot
+        -- of the refresh.
         failed_now := '{}';
         LOOP
             EXIT WHEN NOT idivm.is_due(ids);
             IF attempt OPERATOR(pg_catalog.>) 0 THEN
-                -- Another session was refreshing these views. Waiting happens before the snapshot is taken, so that it
-                -- is not stale when the wait ends.
+                -- Another session was refreshing these views. Wait before taking the snapshot, so that it is not stale
+                -- after the wait.
                 PERFORM idivm.lock_views(ids);
             END IF;
             turned := idivm.turn_logs(ids);
@@ -344,7 +343,7 @@ BEGIN
             PERFORM idivm.collect_source(source_id);
             COMMIT;
         END LOOP;
-        -- Their logs are full, and this is what they asked for.
+        -- Their logs are full, and their options ask for a refresh.
         tried := tried OPERATOR(pg_catalog.||) ids;
         ids := ARRAY(
             SELECT o.view FROM idivm.over_log_limit() AS o
@@ -379,12 +378,11 @@ $$;
 COMMENT ON PROCEDURE idivm.refresh_all(text[]) IS
     'refreshes all views, or the named views, in a transaction of its own, and empties the logs';
 
--- Brings one view up to date and gives the rows changed, or NULL if there was nothing to do. The
--- caller has its lock, and sees its sources standing still. With `by_writer` the view is synchronous.
--- Looks for drift once: the tables are locked or the snapshot is fixed, so nothing can drift before the program
--- has run. Who refreshes several views has asked for all of them at once, and tells by `drifts`. The callers have pinned
--- the search_path. Writers leave a view alone for a minute once it has failed,
--- and then try it again.
+-- Refresh one view and return the rows changed, or NULL if there was nothing to do. The caller holds its lock, and its
+-- sources do not change. With `by_writer`, the view is synchronous. Drift is checked once: the tables are locked or the
+-- snapshot is fixed, so nothing can drift before the program has run. A caller that refreshes several views has checked
+-- all of them, and passes the answer as `drifts`. The callers have pinned the search_path. Writers skip a view for a
+-- minute after it failed, and then try again.
 CREATE OR REPLACE FUNCTION idivm.refresh_one(view_id integer, by_writer boolean, drifts boolean DEFAULT NULL) RETURNS bigint
     LANGUAGE plpgsql
 AS $$
@@ -401,8 +399,8 @@ DECLARE
     why text;
     has_written boolean := pg_current_xact_id_if_assigned() IS NOT NULL;
 BEGIN
-    -- One that a DROP ... CASCADE took apart is left to idivm.drop_orphans().
-    -- Of a relation that is gone, has_table_privilege knows nothing.
+    -- idivm.drop_orphans() handles a view that a DROP ... CASCADE took apart. For a relation that is gone,
+    -- has_table_privilege returns NULL.
     SELECT one.name, one.time_dependent, one.has_clock, w.mark, w.refreshes,
            one.status = 'invalid' AS recompute, idivm.is_foreign(w) AS is_foreign,
            has_table_privilege(one.state, 'SELECT') IS NULL AS lost,
@@ -428,13 +426,13 @@ BEGIN
         SELECT FROM idivm.views below JOIN idivm.view_errors e ON e.view = below.id
         WHERE below.id IN (SELECT idivm.views_below(view_id)) AND below.status = 'invalid'
     ) THEN
-        -- It was left behind with the view below, and is rebuilt after it.
+        -- The view was left behind together with the view below, and is rebuilt after it.
         RETURN NULL;
     END IF;
     IF v.depends THEN
         refusal := idivm.forbidden(view_id);
         IF refusal IS NOT NULL AND by_writer THEN
-            -- The write is legal all the same.
+            -- The write is still legal.
             PERFORM idivm.leave_behind(view_id, refusal);
             RETURN NULL;
         ELSIF refusal IS NOT NULL THEN
@@ -451,7 +449,7 @@ BEGIN
         why := idivm.trouble(view_id);
     END IF;
     IF v.recompute THEN
-        -- Before the content is computed: a later change of a function is noticed by the next refresh.
+        -- Read this before the content is computed, so that the next refresh notices a later change of a function.
         code := idivm.code_now(view_id);
     END IF;
     IF v.has_clock AND NOT by_writer THEN
@@ -468,7 +466,7 @@ BEGIN
         RETURN NULL;
     END IF;
     IF done.kind = 'R' THEN
-        -- What a watermark from elsewhere calls pending leaves out one's own changes.
+        -- A foreign watermark does not count the transaction's own changes as pending.
         done.marks := CASE WHEN has_written THEN idivm.own_marks(view_id) END;
     END IF;
     took := extract(epoch FROM clock_timestamp() - started);
@@ -487,21 +485,21 @@ BEGIN
         END IF;
     END IF;
     IF done.kind = 'R' THEN
-        -- Only with the watermark of another cluster came log rows of another cluster.
+        -- Log rows of another cluster only come with a watermark of another cluster.
         IF v.is_foreign THEN
             PERFORM idivm.discard_foreign_log(view_id);
         ELSE
             PERFORM idivm.note_witness(view_id);
         END IF;
         PERFORM idivm.note_expressions(view_id);
-        -- A restored dump and VACUUM FULL keep the query of the relation in another place.
+        -- After a restored dump and VACUUM FULL, the query of the relation is stored in another place.
         UPDATE idivm.views one SET shown = idivm.place_of(one.relation)
         WHERE one.id = view_id AND one.shown IS DISTINCT FROM idivm.place_of(one.relation) AND idivm.is_shown(view_id);
         IF v.recompute AND (idivm.code_drift(view_id) IN ('names', 'bodies')
                        OR EXISTS (SELECT FROM idivm.view_code c WHERE c.view = view_id AND c.place <> code.place)) THEN
             PERFORM idivm.note_code(code);
         END IF;
-        -- What has drifted may drift back, and then this content would be wrong unnoticed.
+        -- A drift may be undone later, and this content would then be wrong without notice.
         outcome := CASE WHEN idivm.has_drifted(view_id) THEN 'invalid' ELSE 'ready' END;
         UPDATE idivm.views one SET status = outcome WHERE one.id = view_id AND one.status <> outcome;
     END IF;
@@ -514,17 +512,17 @@ BEGIN
 END
 $$;
 
--- What serving and eager views ask for beside what refreshes do.
+-- Further functions for serving and for eager views.
 
--- The work of the query alone, without that of the states: the answer may be yes too early, never too late.
+-- Compare with the work of the query alone, without the states: the answer may be yes too early, but never too late.
 CREATE OR REPLACE FUNCTION idivm.recompute_is_cheaper(view_id integer, accesses double precision) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT idivm.recompute_is_cheaper(view_id, accesses, 0)
 $$;
 
--- The threshold base N of relations in heavy and light parts: N/4 <= size < N, where N/4 is rounded
--- down. While the size stays within, values that change their part do so one by one.
+-- Return the threshold base N of relations in heavy and light parts: N/4 <= size < N, where N/4 is rounded down. While
+-- the size stays in this range, values change their part one by one.
 CREATE OR REPLACE FUNCTION idivm.threshold_base(base bigint, size bigint) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE STRICT SET search_path = pg_catalog, pg_temp
 AS $$
@@ -541,7 +539,7 @@ $$;
 COMMENT ON FUNCTION idivm.threshold_base(bigint, bigint) IS
     'the threshold base after the data have got another size: doubled or halved as long as that asks for it';
 
--- Drops the refresh function of a view, whatever its signature, to make room for the next one.
+-- Drop the refresh function of a view, whatever its signature, to make room for the next one.
 CREATE OR REPLACE FUNCTION idivm.replace_program(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -569,9 +567,9 @@ $$;
 COMMENT ON FUNCTION idivm.run_program(integer, idivm.watermark, boolean) IS
     'calls the refresh function of a view';
 
--- Whether to compute the states of a view again takes less time than so many accesses, where its query is
--- expected to go through so many rows. A refresh that lost before, with as many accesses or fewer, loses again.
--- What takes a few milliseconds is not weighed, as that takes time too.
+-- Return whether recomputing the states of a view takes less time than so many accesses, where its query is expected to
+-- process so many rows. A refresh that lost before, with as many accesses or fewer, loses again. A few milliseconds are
+-- not compared, because the comparison takes time too.
 CREATE OR REPLACE FUNCTION idivm.recompute_is_cheaper(view_id integer, accesses double precision, query_work double precision)
     RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -587,11 +585,10 @@ BEGIN
 END
 $$;
 
--- Refreshes one view that reads no view and that no view reads, in a transaction that sees what is
--- committed: one query says all that `refresh_views` asks about the order of views, about kept ones, their
--- logs and their tables. Of any other view it says NULL, having done nothing but to lock it.
--- What stands around a small refresh costs more where other work came between than when it is repeated:
--- it is done by fewer and shorter queries, and what is known for a while is not asked for again.
+-- Refresh a view that reads no view and that no view reads, in a transaction that sees what is committed. A single
+-- query gets all that refresh_views asks about the order of views, synchronous views, logs and tables. For any other
+-- view, return NULL after locking it. The fixed cost of a small refresh is higher between other work than in a loop: so
+-- there are few and short queries, and facts that stay valid for some time are not queried again.
 
 CREATE OR REPLACE FUNCTION idivm.refresh_alone(view_id integer, OUT changed bigint, OUT error text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -622,7 +619,7 @@ BEGIN
         IF NOT FOUND THEN
             RETURN;
         END IF;
-        -- Who waited looks again.
+        -- After a wait, look again.
         EXIT WHEN NOT idivm.lock_apart(ARRAY[view_id], '{}');
     END LOOP;
     BEGIN
@@ -645,7 +642,7 @@ BEGIN
         IF idivm.ends_refresh(state) THEN
             RAISE;
         END IF;
-        -- The subtransaction that failed has let the tables go.
+        -- The failed subtransaction has released the tables.
         PERFORM idivm.hold_sources(one.tables);
         again := idivm.recompute_after_error(view_id, false, state, error, hint);
         changed := again.changed;

@@ -1,6 +1,6 @@
 -- Synchronous views: maintained within the statements (eager) or at the commits (on_commit) of writers.
 
--- The synchronous views: those in one of these modes, and every maintained view that they read.
+-- Return the synchronous views: the views in one of these modes, and every maintained view that they read.
 CREATE OR REPLACE FUNCTION idivm.synchronous_views(modes text[] DEFAULT '{eager,on_commit}') RETURNS SETOF integer
     LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -16,7 +16,7 @@ BEGIN ATOMIC
     SELECT id FROM synchronous;
 END;
 
--- What a change of a table makes due: the synchronous views that depend on it, lower ones first.
+-- Return the synchronous views that depend on a table, lower views first.
 CREATE OR REPLACE FUNCTION idivm.duties(OUT source integer, OUT eager integer[], OUT on_commit integer[]) RETURNS SETOF record
     LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -41,8 +41,8 @@ BEGIN ATOMIC
     FROM pending d GROUP BY d.source;
 END;
 
--- Brings synchronous views up one by one, of which one has failed: the write stands, and those that fail stay
--- as they were.
+-- Refresh synchronous views one by one after one of them has failed. The write succeeds, and the failing views keep
+-- their content.
 CREATE OR REPLACE FUNCTION idivm.refresh_each(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql
 AS $$
@@ -93,7 +93,7 @@ $$;
 COMMENT ON FUNCTION idivm.refresh_each(integer[]) IS
     'brings up views that writers keep, and notes the reason of those that fail';
 
--- Locks synchronous views and brings them up, lower ones first. No view that fails ends the write.
+-- Lock synchronous views and refresh them, lower views first. A view that fails does not end the write.
 CREATE OR REPLACE FUNCTION idivm.refresh_synchronous(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql
 AS $$
@@ -117,7 +117,7 @@ BEGIN
         locked := pg_advisory_xact_lock(idivm.lock_class(), view_id) IS NOT NULL;
     END LOOP;
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
-        -- Functions are looked up as they are now, rows as the snapshot has them.
+        -- PostgreSQL looks up functions as they are now, but shows rows as in the snapshot.
         IF EXISTS (
             SELECT FROM unnest(view_ids) AS pending (id)
             WHERE NOT EXISTS (SELECT FROM idivm.views v WHERE v.id = pending.id AND v.status <> 'building')
@@ -127,7 +127,7 @@ BEGIN
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;
     END IF;
-    -- The locks are taken outside, as a subtransaction that fails would let them go.
+    -- The locks are taken outside of the subtransaction, because a failing subtransaction would release them.
     BEGIN
         -- A long wait for a table may be a deadlock: idivm.lock_readable waits for tables.
         briefly := set_config('lock_timeout', '10ms', true);
@@ -146,9 +146,9 @@ BEGIN
 END
 $$;
 
--- Whether a deferred trigger may be queued. PostgreSQL forbids that, DEALLOCATE and a few more within a
--- security-restricted operation: where the apply worker writes a table as its owner, or REFRESH
--- MATERIALIZED VIEW calls a function that writes. DEALLOCATE of what does not exist changes nothing.
+-- Return whether a deferred trigger may be queued. PostgreSQL forbids this, DEALLOCATE and some other commands in a
+-- security-restricted operation: where an apply worker writes a table as its owner, or where REFRESH MATERIALIZED VIEW
+-- calls a function that writes. DEALLOCATE of a missing name changes nothing.
 CREATE OR REPLACE FUNCTION idivm.may_defer() RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -174,8 +174,8 @@ BEGIN
 END
 $$;
 
--- The apply worker of a subscription changes row after row, without statements that begin and end: so
--- synchronous views are brought up at its commit. Where statements are open, they end by themselves.
+-- The apply worker of a subscription changes row after row, without statements that begin and end, so synchronous views
+-- are refreshed at its commit. Open statements end by themselves.
 CREATE OR REPLACE FUNCTION idivm.row_changed() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -199,10 +199,10 @@ DECLARE
 BEGIN
     DELETE FROM idivm.commits c WHERE c.ctid = new.ctid;
     IF state.open > 0 THEN
-        -- SET CONSTRAINTS within a statement: its end is soon enough.
+        -- SET CONSTRAINTS ran within a statement: the end of the statement is early enough.
         PERFORM idivm.note_writer(state.open, state.pending || pending, state.later, NULL);
     ELSE
-        -- What changes after this, by another trigger at the commit, is queued again.
+        -- Changes after this, by another trigger at the commit, are queued again.
         PERFORM idivm.clear_writer();
         IF current_setting('session_replication_role') = 'replica' THEN
             pending := idivm.past_prepared(pending);
@@ -212,8 +212,8 @@ BEGIN
             PERFORM idivm.refresh_synchronous(pending);
         END IF;
     END IF;
-    -- Where nobody refreshes, writers collect: now and then, and at the commit, as the emptied
-    -- segment is locked until its end. One that may stay prepared for hours does not.
+    -- Where nobody refreshes, writers collect logs: occasionally, and at the commit, because the emptied segment is
+    -- locked until then. A transaction that may stay prepared for hours does not collect.
     FOREACH log IN ARRAY new.logs LOOP
         BEGIN
             PERFORM idivm.collect_source(log);
@@ -227,7 +227,7 @@ BEGIN
 END
 $$;
 
--- A constraint trigger cannot be replaced.
+-- CREATE OR REPLACE cannot replace a constraint trigger.
 DO $trigger$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'idivm.commits'::regclass AND tgname = 'commit_begins') THEN
@@ -238,8 +238,8 @@ BEGIN
 END
 $trigger$;
 
--- Gives the tables of synchronous views the triggers that their duties ask for, and takes them off others.
--- A table of which no duty has changed is not touched.
+-- Give the tables of synchronous views the triggers that their views need, and remove these from other tables. A table
+-- is not touched if its views have not changed.
 CREATE OR REPLACE FUNCTION idivm.sync_modes() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -256,7 +256,7 @@ BEGIN
     LOOP
         PERFORM idivm.index_log(source);
     END LOOP;
-    -- Others pay nothing for an index.
+    -- Other tables need no index.
     FOR one IN
         SELECT c.oid::regclass AS index FROM pg_class c
         WHERE c.relnamespace = 'idivm_log'::regnamespace AND c.relkind = 'i' AND c.relname ~ '^s[0-9]+_[ab]_(xid|cut|[on]_)'
@@ -292,13 +292,13 @@ END
 $$;
 COMMENT ON FUNCTION idivm.sync_modes() IS 'gives tables the triggers that the modes of their views ask for';
 
--- Gives a view another mode from the end of this transaction on. Run it in READ COMMITTED, with the
--- view refreshed a moment ago: writers wait while it is brought up for the last time.
+-- Change the mode of a view from the end of this transaction on. Call this function in READ COMMITTED and right after a
+-- refresh, because writers wait for the last refresh.
 CREATE OR REPLACE FUNCTION idivm.set_mode(view_id integer, mode text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- In the order of everybody: deferred views, tables, synchronous views.
+    -- Lock in the common order: deferred views, tables, synchronous views.
     PERFORM idivm.lock_views(ARRAY[view_id]);
     PERFORM idivm.hold_writers(ARRAY[view_id], mode = 'deferred');
     UPDATE idivm.views v SET maintain = mode, paused_mode = NULL WHERE v.id = view_id;
@@ -308,7 +308,7 @@ BEGIN
 END
 $$;
 
--- Brings up a view, and those below, whose writers are held.
+-- Refresh a view whose writers are held, and the views below it.
 CREATE OR REPLACE FUNCTION idivm.start_keeping(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -321,13 +321,12 @@ BEGIN
     FOREACH lower_view IN ARRAY below LOOP
         PERFORM idivm.refresh_one(lower_view, false);
     END LOOP;
-    -- A transaction whose snapshot is older must fail when it comes to change these views, and it
-    -- finds out by their watermarks.
+    -- A transaction with an older snapshot must fail when it changes these views; their watermarks make it fail.
     UPDATE idivm.watermarks w SET refreshed_at = clock_timestamp() WHERE w.view = ANY (below);
 END
 $$;
 
--- A view that goes takes its duties along, in whatever way it goes.
+-- Remove the triggers of a view, however the view is dropped.
 CREATE OR REPLACE FUNCTION idivm.views_went() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -342,7 +341,7 @@ $$;
 CREATE OR REPLACE TRIGGER views_went AFTER DELETE ON idivm.views
     FOR EACH STATEMENT EXECUTE FUNCTION idivm.views_went();
 
--- Whether a synchronous view is behind: something happened that no trigger sees.
+-- Return whether a synchronous view is behind, because something happened that no trigger sees.
 CREATE OR REPLACE FUNCTION idivm.synchronous_are_behind(view_ids integer[]) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -354,20 +353,20 @@ BEGIN
 END
 $$;
 
--- Gives a table the triggers of its duties for synchronous views, or takes them off.
+-- Give a table the triggers for its synchronous views, or remove them.
 CREATE OR REPLACE FUNCTION idivm.keep_by_triggers(member regclass, source integer, gone boolean, eager integer[], on_commit integer[])
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     begins text := 'idivm_' || source || '_begin';
-    -- By their names they fire after capture.
+    -- Their names make them fire after capture.
     ends text := 'idivm_' || source || '_upkeep';
     row_changes text := 'idivm_' || source || '_upkeep_rows';
     named integer[];
 BEGIN
     IF NOT idivm.owns(member) THEN
-        -- It may stay if all that is wrong with it are views that are gone.
+        -- The trigger may stay if it only names views that are gone.
         SELECT split_part(a.arguments, E'\\000', 1)::integer[] || split_part(a.arguments, E'\\000', 2)::integer[] INTO named
         FROM pg_trigger t CROSS JOIN LATERAL (SELECT encode(t.tgargs, 'escape') AS arguments) AS a
         WHERE t.tgrelid = member AND t.tgname = ends AND t.tgfoid = 'idivm.statement_ends'::regproc;
@@ -399,7 +398,7 @@ BEGIN
 END
 $$;
 
--- Tables of synchronous views on which a trigger of the modes is missing or does not fire always.
+-- Return the tables of synchronous views on which a trigger of the modes is missing or does not always fire.
 CREATE OR REPLACE FUNCTION idivm.broken_duties(OUT member regclass, OUT source integer) RETURNS SETOF record
     LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -417,9 +416,8 @@ BEGIN ATOMIC
           < CASE c.relkind WHEN 'p' THEN 2 ELSE 3 END;
 END;
 
--- The views that are kept with the statement, and those that are kept with the transaction, are
--- brought up once all statements that are open have ended, as the triggers of one may be among what
--- another does.
+-- Refresh eager views, and queue on_commit views, once all open statements have ended, because the triggers of a
+-- statement may run within another statement.
 CREATE OR REPLACE FUNCTION idivm.end_statement_in_full(pending integer[], later integer[]) RETURNS void
     LANGUAGE plpgsql
 AS $$
@@ -431,8 +429,8 @@ BEGIN
         pending := idivm.in_order(state.pending || pending);
     END IF;
     IF pending <> '{}' AND idivm.is_apply_worker() THEN
-        -- TRUNCATE, and the statements of triggers that fire in a worker. It may have prepared a transaction that
-        -- holds the locks of these views, and it commits this transaction before it ends the prepared one.
+        -- TRUNCATE, and the statements of triggers that fire in a worker. It may have prepared a transaction that holds
+        -- the locks of these views, and it commits this transaction before it ends the prepared one.
         later := idivm.in_order(pending || later);
         pending := '{}';
     END IF;
@@ -451,8 +449,8 @@ BEGIN
         ELSE
             pending := idivm.past_prepared(idivm.in_order(pending || later));
             done := idivm.clear_writer() IS NULL;
-            -- It writes on while it holds the locks of these views, and others may be due then. So it takes all now,
-            -- in the order of everybody.
+            -- The transaction continues to write while it holds the locks of these views, and other views may become
+            -- pending. So it takes all locks now, in the common order.
             done := pending = '{}'
                 OR idivm.hold_still('{}', '', ARRAY(SELECT idivm.synchronous_views()),
                                     EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager')) IS NULL;
@@ -472,13 +470,13 @@ CREATE OR REPLACE FUNCTION idivm.end_statement(pending text, later text) RETURNS
 COMMENT ON FUNCTION idivm.end_statement(text, text) IS
     'end_statement_in_full, called by the triggers of captured tables';
 
--- Partitions that come and go -----------------------------------------------------------------------
+-- Partitions that are attached and detached.
 --
--- Where a superuser has made the event trigger, capture follows the partitions of a table at once. Elsewhere
--- idivm refresh puts capture on them, and until then each refresh computes the views of the table again.
+-- If a superuser has created the event trigger, capture follows the partitions of a table at once. Otherwise idivm
+-- refresh installs capture on new partitions, and until then each refresh recomputes the views of the table.
 
--- Gives a new partition the capture of another member: copies of its functions and triggers. The functions
--- do not know the partition, so they look its columns up by name until idivm refresh makes them again.
+-- Give a new partition the capture of another partition: copies of its functions and triggers. The functions do not
+-- know the columns of the partition, so they look them up by name until idivm refresh creates them again.
 CREATE OR REPLACE FUNCTION idivm.capture_like(source integer, model regclass, model_number integer, member regclass, number integer)
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -523,7 +521,7 @@ $$;
 COMMENT ON FUNCTION idivm.capture_like(integer, regclass, integer, regclass, integer) IS
     'captures a table as another member of the same source is captured';
 
--- Takes capture off what is a partition no more, and puts it on what has become one.
+-- Remove capture from tables that are no longer partitions, and install it on new partitions.
 CREATE OR REPLACE FUNCTION idivm.sync_partitions(source integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -562,7 +560,7 @@ BEGIN
         WHERE d NOT IN (SELECT m.member FROM idivm.source_members m WHERE m.source = sync_partitions.source)
         RETURNING member, number
     LOOP
-        -- What a partitioned table carries is right for any member, and slower.
+        -- The functions of a partitioned table are correct for every partition, but slower.
         SELECT m.member, m.number INTO model
         FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member
         WHERE m.source = sync_partitions.source AND idivm.carries_capture(m.source, m.member)
@@ -587,7 +585,8 @@ BEGIN
         BEGIN
             PERFORM idivm.sync_partitions(one.id);
             PERFORM idivm.note_lost(one.id);
-            -- The rows that came or went were logged by nobody. At the commit, as a statement may be open.
+            -- Nobody logged the rows of an attached or detached partition. The change is noted at the commit, because a
+            -- statement may be open.
             INSERT INTO idivm.commits (views)
             SELECT d.eager || d.on_commit FROM idivm.duties() d WHERE d.source = one.id;
         EXCEPTION WHEN OTHERS THEN
