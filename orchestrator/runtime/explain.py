@@ -240,9 +240,9 @@ def _why(
         lines.append("initial states:")
         lines += [f"  {initialised}" for initialised in plan.evidence.initialised]
     if plan.program.costs:
-        lines.append("lookups and rows of one change, by the statistics when this was planned:")
+        lines.append("expected lookups and rows of one change, by the statistics at planning:")
         lines += [f"  {_cost(cost)}" for cost in plan.program.costs]
-        lines.append(_told(measured))
+        lines.append(_time_line(measured))
     if recompute is not None:
         lines.append(_recompute_line(recompute))
         lines += _side_by_side(plan.evidence.reasons, measured, recompute)
@@ -275,22 +275,22 @@ def _side_by_side(
     yield f"  recompute: {work} | {work if recompute['measured'] else 'not measured'}"
 
 
-def _told(measured: dict[str, Any] | None) -> str:
+def _time_line(measured: dict[str, Any] | None) -> str:
     if measured is None:
-        return "what they take: no refresh was large enough to tell since this was planned"
+        return "their time: no refresh since planning was large enough to measure it"
     each, refreshes = measured["access_microseconds"], measured["refreshes"]
     by = "one refresh" if refreshes == 1 else f"{refreshes} refreshes"
-    return f"what they take: {each:,.3g} µs each, measured by {by} since this was planned"
+    return f"their time: {each:,.3g} µs each, measured in {by} since planning"
 
 
 def _recompute_line(recompute: dict[str, Any]) -> str:
-    by = "by what it took" if recompute["measured"] else "which was not measured yet"
-    texts = f"recomputing it takes about {recompute['milliseconds']:,.3g} ms, {by}"
+    by = "as measured" if recompute["measured"] else "not measured yet"
+    texts = f"a recompute takes about {recompute['milliseconds']:,.3g} ms, {by}"
     if recompute["loses_from"] is None:
-        return f"{texts}; a refresh that is expected to take longer recomputes it"
+        return f"{texts}; a refresh that expects to take longer recomputes the view"
     return (
-        f"{texts}; a refresh that expects {recompute['loses_from']:,.3g} lookups and rows took longer, so that"
-        " such a refresh now recomputes it"
+        f"{texts}; a refresh that expects {recompute['loses_from']:,.3g} lookups and rows took longer, so such"
+        " refreshes now recompute the view"
     )
 
 

@@ -132,7 +132,7 @@ def test_what_is_measured_rises_slowly_and_falls_quickly(tables):
 def test_the_choice_follows_what_its_own_refreshes_took(tables):
     tables.create_view("v", JOIN)
     assert {one["access_microseconds"] for one in estimates(tables).values()} == {None}
-    assert "+ id: a change costs 76.2 lookups and rows on average; what they take was not" in (
+    assert "+ id: a change costs 76.2 lookups and rows on average; their time was not" in (
         tables.explain("v").why
     )
     # Of the other nothing is known, so it is taken to be as dear, and nothing turns.

@@ -61,7 +61,7 @@ def test_a_diff_that_lost_is_not_tried_again_soon(orc, mode):
         seen.append(last(orc))
         assert differences(orc.connection, "v") == []
     assert seen[0]
-    assert "recomputing it takes about" in orc.explain("v").why
+    assert "a recompute takes about" in orc.explain("v").why
 
 
 def test_a_lost_refresh_is_noted_and_forgiven(orc):

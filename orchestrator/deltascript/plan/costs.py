@@ -90,7 +90,7 @@ class Estimate:
         """Return the estimate as text for users."""
         text = f"a change costs {self.accesses:,.3g} lookups and rows on average"
         if self.access_microseconds is None:
-            return f"{text}; what they take was not measured"
+            return f"{text}; their time was not measured yet"
         return (
             f"{text}, {self.change_microseconds:,.3g} µs at {self.access_microseconds:,.3g} µs each"
             f" ({self._measured(self.access_microseconds)})"
@@ -98,11 +98,11 @@ class Estimate:
 
     def _measured(self, assumed: float) -> str:
         if self.price is None:
-            return "of such plans nothing was measured"
+            return "assumed, because no such plan was measured"
         measured = self.price.seconds * 1e6
         if self.price.views:
             return f"{measured:,.3g} µs in the median of {self.price.views} other views"
-        more = "" if math.isclose(measured, assumed) else f", {measured:,.3g} µs in fact"
+        more = "" if math.isclose(measured, assumed) else f", measured {measured:,.3g} µs"
         return f"measured by its own refreshes{more}"
 
 
