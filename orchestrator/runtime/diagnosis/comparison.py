@@ -40,12 +40,14 @@ def refresh_and_compare(
 
     An on_read view is compared before the refresh, with what is pending, and after it.
     """
-    refresh.pin_tables(connection, ids)
-    before = {
-        view.id: compare(connection, view)
+    merged = [
+        view
         for view in catalog.all_views(connection)
         if view.id in ids and view.read_from is not None and not view.error
-    }
+    ]
+    if merged:
+        refresh.pin_tables(connection, [view.id for view in merged])
+    before = {view.id: compare(connection, view) for view in merged}
     refresh.refresh_here(connection, ids)
     refresh.pin_tables(connection, ids)
     here = {view.id: view for view in catalog.all_views(connection)}
