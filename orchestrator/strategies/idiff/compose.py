@@ -26,6 +26,7 @@ from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import (
     CACHE,
     CONTENT,
+    ON_READ,
     Assign,
     MaintenancePlan,
     Merged,
@@ -164,7 +165,9 @@ class _Composition:
             for state in self.composer.states
         ]
         maintained = request.maintained_by(self.strategy, states, script, self.composer.variables)
-        read = merged(self.root, identified.columns, self.composer, request.columns)
+        read: Merged | Unsupported | None = None
+        if request.maintain == ON_READ:
+            read = merged(self.root, identified.columns, self.composer, request.columns)
         return replace(
             maintained,
             program=replace(
