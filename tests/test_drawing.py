@@ -49,7 +49,7 @@ def classes(root: type = Operator) -> Iterator[type]:
 
 
 def test_the_legend_explains_every_symbol_of_the_algebra():
-    names = {"scan", "state", "diff", "cte", "values", "function", "recursion"}
+    names = {"scan", "state", "diff", "pending", "cte", "values", "function", "recursion"}
     symbols = {c.symbol for c in classes() if isinstance(getattr(c, "symbol", None), str)}
     assert operators and symbols - names <= SYMBOLS.keys()
 

@@ -209,7 +209,7 @@ def test_row_security_that_hides_rows_from_the_owner_is_refused(
     grant(guarded, role, f"CREATE ON DATABASE {guarded.connection.info.dbname}")
     owner = make_conninfo(dsn, user=role.info.user)
     guarded.connection.execute(
-        SQL("DROP SCHEMA idivm, idivm_def, idivm_log, idivm_state, idivm_load CASCADE")
+        SQL("DROP SCHEMA idivm, idivm_def, idivm_feed, idivm_log, idivm_state, idivm_load CASCADE")
     )
     guarded.connection.execute(
         SQL(

@@ -260,10 +260,10 @@ def _index_images(source: SourceNames, key: Iterable[int]) -> Iterator[Composed]
     for segment in ("_a", "_b"):
         for side in "on":
             columns = [f"{side}_{number}" for number in key]
-            yield SQL("CREATE INDEX IF NOT EXISTS {} ON {} ({})").format(
-                Identifier(fitted_name(f"s{source.id}{segment}_{'_'.join(columns)}")),
-                source.log(segment),
-                _listed(columns),
+            yield SQL("SELECT idivm.index_images({}, {}::regclass, {})").format(
+                Literal(fitted_name(f"s{source.id}{segment}_{'_'.join(columns)}")),
+                Literal(source.log(segment).as_string(None)),
+                Literal(columns),
             )
 
 

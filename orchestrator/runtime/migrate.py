@@ -199,7 +199,7 @@ def _has_catalog(connection: Connection[Any]) -> bool:
             "The catalog in this database was made by a version of idivm from before its first "
             "release, which this version cannot take over: note the queries of your views "
             "(SELECT name, query, options FROM idivm.views), drop the schemas idivm, idivm_def, "
-            "idivm_log, idivm_state and idivm_load with CASCADE, which drops the views as well, and "
+            "idivm_feed, idivm_log, idivm_state and idivm_load with CASCADE, which drops the views as well, and "
             "create the views again."
         )
     return bool(row[0])

@@ -158,7 +158,7 @@ $$;
 -- Create the indexes of a log by transaction. They find the few rows that a synchronous view has yet to consume, or
 -- that a read merges; for reads also the TRUNCATEs among them.
 CREATE OR REPLACE FUNCTION idivm.index_log(source integer) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning
 AS $$
 DECLARE
     segment text;
@@ -172,6 +172,17 @@ BEGIN
                            's' || source || segment || '_cut', 's' || source || segment, 'T');
         END IF;
     END LOOP;
+END
+$$;
+
+-- Create an index of a segment of a log by which a read finds the images of a key, unless another view has it already.
+CREATE OR REPLACE FUNCTION idivm.index_images(name text, segment regclass, columns text[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning
+AS $$
+BEGIN
+    EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON %s (%s)', name, segment,
+                   (SELECT string_agg(quote_ident(c.name), ', ' ORDER BY c.place)
+                    FROM unnest(columns) WITH ORDINALITY AS c (name, place)));
 END
 $$;
 

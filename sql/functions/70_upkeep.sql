@@ -190,7 +190,14 @@ BEGIN
     LOOP
         EXECUTE format('DROP FUNCTION %s %s', object.signature, CASE WHEN object.is_trigger THEN 'CASCADE' END);
     END LOOP;
-    EXECUTE format('DROP VIEW IF EXISTS idivm_log.%I, idivm_log.%I, idivm_log.%I', base, base || '_images', base || '_changes');
+    -- A table that was dropped with CASCADE may have taken some of them along. IF EXISTS would send notices about these.
+    FOR object IN
+        SELECT string_agg(c.oid::regclass::text, ', ') AS names FROM pg_class c
+        WHERE c.relnamespace = 'idivm_log'::regnamespace AND c.relname IN (base, base || '_images', base || '_changes')
+        HAVING count(*) > 0
+    LOOP
+        EXECUTE 'DROP VIEW ' || object.names;
+    END LOOP;
     EXECUTE format('DROP VIEW IF EXISTS idivm_log.%I', base || '_image');
     EXECUTE format('DROP TABLE IF EXISTS idivm_log.%I, idivm_log.%I', base || '_a', base || '_b');
     EXECUTE format('DROP SEQUENCE IF EXISTS idivm_log.%I', base || '_seq');
@@ -224,7 +231,9 @@ BEGIN
     LOOP
         EXECUTE format('DROP VIEW %s', read_view);
     END LOOP;
-    EXECUTE format('DROP FUNCTION IF EXISTS idivm_state.%I()', 'read_' || view_id);
+    IF to_regprocedure(format('idivm_state.%I()', 'read_' || view_id)) IS NOT NULL THEN
+        EXECUTE format('DROP FUNCTION idivm_state.%I()', 'read_' || view_id);
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION idivm.drop_read_views(integer) IS 'drops the views and the function by which an on_read view is read';
