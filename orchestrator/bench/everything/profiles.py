@@ -58,7 +58,6 @@ PROFILES: dict[str, tuple[Entry, ...]] = {
         Entry("fivm", "--part training --rows 5000 --repeat 3", 100, "training"),
         Entry("tpch", "--scale 0.01 --rounds 3", 110),
         Entry("eager", "--parts 20000 --repeat 15", 35),
-        Entry("feed", "--parts 10000 --repeat 10 --deliveries 30", 40),
         Entry("compile", "--tables 5 10 --repeat 1 --shapes", 60),
         Entry("capture", "--seconds 1 --rows 10000 --repeat 2", 60),
         Entry(
