@@ -251,7 +251,7 @@ COMMENT ON FUNCTION idivm.set_feed(integer) IS 'brings the feed of a view in lin
 
 -- Take the triggers of a feed off a content that it leaves, and drop a copy of the last content.
 CREATE OR REPLACE FUNCTION idivm.detach_feed(feed integer, content regclass) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning
 AS $$
 DECLARE
     event text;
