@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator.bench.fivm.stream import ALONG, WHOLE
 from orchestrator.bench.report import Report
 
 Row = dict[str, Any]
@@ -206,63 +207,74 @@ def draw_skew(report: Report, path: Path) -> Path | None:
 def draw_fivm(report: Report, path: Path) -> Path | None:
     """Draw a panel for each measurement: lines over growing data, batches or paths, or bars.
 
-    The text above a side says how many times slower it is than the view tree, here and in the
+    Along a stream, one panel has the throughput and one the stored data. The text above a side says
+    how many times slower it is than the view tree, or how much more it stores, here and in the
     paper.
     """
-    panels: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in report.rows:
-        panels.setdefault(_NUMBER.sub("…", row["name"]), []).append(row)
-    measures = {title: measure for title, rows in panels.items() if (measure := _measured(rows))}
-    if not measures:
+        groups.setdefault(_NUMBER.sub("…", row["name"]), []).append(row)
+    panels = [(title, rows, m) for title, rows in groups.items() for m in _measures(rows)]
+    if not panels:
         return None
 
     def draw(figure: Any) -> None:
         figure.suptitle("View trees over rings", fontsize=13)
-        for axes, (title, measure) in zip(
-            _grid(figure, len(measures)), measures.items(), strict=True
-        ):
-            rows = [row for row in panels[title] if row[measure]]
-            names = _in_order(row["name"] for row in rows)
+        for axes, (title, rows, measure) in zip(_grid(figure, len(panels)), panels, strict=True):
+            shown = [row for row in rows if row[measure]]
+            names = _in_order(row["name"] for row in shown)
             grown = "rows" if len(names) == 1 else None
             size: Callable[[Row], float] = (lambda row: row["rows"]) if grown else _size
-            xs = _in_order(map(size, rows))
-            if len(xs) > 1:
-                _draw_lines(axes, rows, size, measure, grown or "…")
-                axes.set_xticks(xs, [f"{x:,.0f}" for x in xs])
-                axes.set_xticks([], minor=True)
+            xs = _in_order(map(size, shown))
+            along = title.endswith(ALONG)
+            # Sides of a whole stream differ in rows if one was stopped.
+            if along or len(names) > 1 or (len(xs) > 1 and not title.endswith(WHOLE)):
+                _draw_lines(axes, shown, size, measure, grown or "…", logarithmic=not along)
+                if not along:
+                    axes.set_xticks(xs, [f"{x:,.0f}" for x in xs])
+                    axes.set_xticks([], minor=True)
             else:
-                _draw_sides(axes, rows, measure)
+                _draw_sides(axes, shown, measure)
             axes.set_ylabel(measure)
             axes.set_title(names[0] if grown else title, fontsize=9, color="#444444")
 
-    return figure(path, (13, 3.9 * ((len(measures) + 1) // 2) + 0.5), draw)
+    return figure(path, (13, 3.9 * ((len(panels) + 1) // 2) + 0.5), draw)
 
 
-_NUMBER = re.compile(r"(?<= of )[\d,]+(?=$|,| batches)|(?<=each )\d+$")
+_NUMBER = re.compile(r"(?<= of )[\d,]+(?=$|,| batches)|(?<=each )\d+(?=$|,)|(?<=rank )\d+$")
 """The number that grows, in the name of a measurement."""
 
 
 def _size(row: Row) -> float:
     """Return the number that grows, from the name of a measurement."""
-    match = _NUMBER.search(row["name"])
-    assert match is not None
-    return float(match.group().replace(",", ""))
+    *_, last = _NUMBER.findall(row["name"])
+    return float(last.replace(",", ""))
 
 
-def _measured(rows: Sequence[Row]) -> str | None:
-    """Return the measure by which the sides of a measurement are compared."""
-    known = ("rounds", "milliseconds")
-    return next((item for item in known if any(row[item] for row in rows)), None)
+def _measures(rows: Sequence[Row]) -> list[str]:
+    """Return the measures by which the sides of a measurement are compared."""
+    known = ("rounds", "milliseconds", "stored kB")
+    if rows[0]["name"].endswith((ALONG, WHOLE)):
+        known = ("rows/s", "stored kB")
+    there = [item for item in known if any(row[item] for row in rows)]
+    return there if rows[0]["name"].endswith(ALONG) else there[:1]
 
 
 def _draw_lines(
-    axes: Any, rows: Sequence[Row], size: Callable[[Row], float], measure: str, title: str
+    axes: Any,
+    rows: Sequence[Row],
+    size: Callable[[Row], float],
+    measure: str,
+    title: str,
+    *,
+    logarithmic: bool = True,
 ) -> None:
-    """Draw a line for each side, on logarithmic scales."""
+    """Draw a line for each side, on logarithmic scales, or over a linear one."""
     for side in _in_order(row["side"] for row in rows):
         points = [(size(row), row[measure]) for row in rows if row["side"] == side]
         axes.plot(*zip(*points, strict=True), marker="o", label=side, color=_COLOURS.get(side))
-    axes.set_xscale("log")
+    if logarithmic:
+        axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel(title)
     axes.grid(linewidth=0.4, color="#dddddd")
@@ -273,7 +285,7 @@ def _draw_sides(axes: Any, rows: Sequence[Row], measure: str) -> None:
     sides = _in_order(row["side"] for row in rows)
     _bars(axes, sides, [measure], {(row["side"], measure): row[measure] for row in rows})
     for place, side in enumerate(sides):
-        [row] = [item for item in rows if item["side"] == side]
+        row = next(item for item in rows if item["side"] == side)
         note = _number(row[measure])
         if row["ratio"]:
             note += f"\n{_number(row['ratio'])}×"
