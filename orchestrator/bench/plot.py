@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from orchestrator.bench.fivm.stream import ALONG, WHOLE
+from orchestrator.bench.parts.breakdown import COMPONENTS
 from orchestrator.bench.report import Report
 
 Row = dict[str, Any]
@@ -26,6 +28,11 @@ _COLOURS = {
     "the paper": "#c9c9c9",
 }
 
+_LETTERS = {"id": "A", "tuple": "B", "SDBT-fixed": "C", "SDBT-streams": "D"}
+"""The columns of figure 12."""
+_STACK = ("#b8b8b8", "#c2554f", "#5a8fc4", "#1b7837")
+"""The colors of the components of a refresh."""
+
 _AXES = {
     "d": ("d", "price updates (d)"),
     "j": ("j", "joins (j)"),
@@ -35,22 +42,25 @@ _AXES = {
 
 
 def draw_parts(report: Report, path: Path) -> Path | None:
-    """Draw the four panels of figure 12, and the comparison of a refresh with SQL by hand."""
-    panels = [
-        (name, rows)
-        for name in (*_AXES, "against")
-        if (rows := [r for r in report.rows if r["varied"] == name and _shown(r)])
-    ]
+    """Draw figure 12, times and their components beside each other, and the comparison with SQL."""
+    panels: list[Callable[[Any], None]] = []
+    cold = report.bench.endswith("cold")
+    for name, (column, title) in _AXES.items():
+        if rows := [row for row in report.rows if row["varied"] == name and _shown(row)]:
+            panels += [
+                partial(_draw_axis, rows=rows, column=column, title=title),
+                partial(_draw_pages, rows=rows, column=column, title=title, cold=cold),
+            ]
+    if rows := [row for row in report.rows if row["varied"] == "against" and _shown(row)]:
+        panels.append(partial(_draw_against, rows=rows))
     if not panels:
         return None
 
     def draw(figure: Any) -> None:
-        figure.suptitle("Refresh of the running example after price updates", fontsize=13)
-        for axes, (name, rows) in zip(_grid(figure, len(panels)), panels, strict=False):
-            if name == "against":
-                _draw_against(axes, rows)
-            else:
-                _draw_axis(axes, rows, *_AXES[name])
+        title = "Refresh of the running example after price updates"
+        figure.suptitle(f"{title}, with empty caches" if cold else title, fontsize=13)
+        for axes, panel in zip(_grid(figure, len(panels)), panels, strict=True):
+            panel(axes)
 
     return figure(path, (13, 3.9 * ((len(panels) + 1) // 2) + 0.5), draw)
 
@@ -84,6 +94,37 @@ def _draw_axis(axes: Any, rows: Sequence[Row], column: str, title: str) -> None:
     caption = "tuple / id above, (formula) below it" if notes else ""
     axes.set_title(caption, fontsize=9, color="#444444")
     axes.legend(fontsize=8, ncols=len(labels), loc="upper center", bbox_to_anchor=(0.5, -0.16))
+
+
+def _draw_pages(axes: Any, rows: Sequence[Row], column: str, title: str, *, cold: bool) -> None:
+    """Draw the pages of each component on top of each other, with a letter for each strategy."""
+    rows = [row for row in rows if row["strategy"] in _LETTERS and row[COMPONENTS[0]] is not None]
+    values = _in_order(row[column] for row in rows)
+    labels = [label for label in _LETTERS if any(row["strategy"] == label for row in rows)]
+    width = 0.8 / max(len(labels), 1)
+    places = {
+        (value, label): place + (number - (len(labels) - 1) / 2) * width
+        for place, value in enumerate(values)
+        for number, label in enumerate(labels)
+    }
+    xs = [places[row[column], row["strategy"]] for row in rows]
+    below = [0] * len(rows)
+    for component, color in zip(COMPONENTS, _STACK, strict=True):
+        heights = [row[component] for row in rows]
+        axes.bar(xs, heights, 0.94 * width, bottom=below, label=component, color=color)
+        below = [low + height for low, height in zip(below, heights, strict=True)]
+    for x, top, row in zip(xs, below, rows, strict=True):
+        axes.text(x, top, _LETTERS[row["strategy"]], ha="center", va="bottom", fontsize=7)
+    axes.set_xticks(range(len(values)), [f"{value:,}" for value in values])
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.set_xlabel(title)
+    axes.set_ylabel("pages read from the system" if cold else "pages touched")
+    letters = ", ".join(f"{_LETTERS[label]}: {label}" for label in labels)
+    axes.set_title(letters, fontsize=9, color="#444444")
+    axes.grid(axis="y", linewidth=0.4, color="#dddddd")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
 def _write_above(
@@ -253,7 +294,7 @@ def _size(row: Row) -> float:
 
 def _measures(rows: Sequence[Row]) -> list[str]:
     """Return the measures by which the sides of a measurement are compared."""
-    known = ("rounds", "milliseconds", "stored kB")
+    known: tuple[str, ...] = ("rounds", "milliseconds", "stored kB")
     if rows[0]["name"].endswith((ALONG, WHOLE)):
         known = ("rows/s", "stored kB")
     there = [item for item in known if any(row[item] for row in rows)]

@@ -26,8 +26,12 @@ def test_growing_data_sums_paths_and_matrices_are_measured(dsn, tmp_path):
         ("the first row", "factorized"),
         ("1,000 rows more", "factorized"),
         *(
-            ("sum over the retailer, 1,000 rows into all tables", side)
-            for side in ("viewtree", "tuple", "SDBT-streams", "recompute")
+            (f"{data}, the whole stream", side)
+            for data in ("retailer, sum(units)", "housing, sum(postcode)")
+            for side in (
+                *("viewtree", "tuple", "SDBT-streams", "recompute"),
+                "recompute, pushed down",
+            )
         ),
         *(("path of 2, 0.2 s", side) for side in ("viewtree", "tuple", "SDBT-streams")),
         *(
@@ -36,6 +40,11 @@ def test_growing_data_sums_paths_and_matrices_are_measured(dsn, tmp_path):
             for change in ("a row", "an outer product")
             for side in ("factors", "listed", "tuple")
             if (change, side) != ("an outer product", "tuple")
+        ),
+        *(
+            (f"matrices of 8, rank {rank}", side)
+            for rank in (4, 16, 64)
+            for side in ("factors", "listed")
         ),
     }
     assert [bar.name for bar in report.bars] == [
@@ -97,3 +106,37 @@ def test_groceries_are_measured_with_categories_and_models_with_numpy(dsn):
         100,
     ]
     assert all(bar.holds for bar in report.bars if "numpy" in bar.name)
+
+
+@pytest.mark.slow
+def test_streams_are_measured_with_their_figures_in_the_paper(dsn, tmp_path):
+    parts = ("stream", "triangles", "information", "joins")
+    report = run(
+        dsn=dsn, parts=parts, rows=600, features=2, batches=(100,), intervals=(5,), repeat=1
+    )
+    data = ("housing", "retailer", "favorita")
+    streams = (
+        *((f"{one}, covariance of 2 features", "21") for one in data),
+        *((f"{one}, information of 2 features", "25") for one in data),
+        ("twitter, covariance of triangles", "23"),
+        ("twitter, covariance of triangles, only r changes", "23"),
+        ("retailer, the join", "30"),
+    )
+    assert {(row["name"], row["figure"]) for row in report.rows} == {
+        *(
+            (f"{name}, {part}", figure)
+            for name, figure in streams
+            for part in ("along the stream", "the whole stream", "stored at the end")
+        ),
+        *(
+            (f"twitter, covariance of triangles, batches of {size}, the whole stream", "24")
+            for size in ("1,000", "100")
+        ),
+        *((f"{one}, read after each 5, the whole stream", "26") for one in data),
+    }
+    for figure in ("21", "23", "25", "30"):
+        assert any(row["paper"] for row in report.rows if row["figure"] == figure)
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "fivm.svg"
+    assert draw_fivm(report, path) == path
+    assert "<!-- retailer, the join, along the stream -->" in path.read_text()

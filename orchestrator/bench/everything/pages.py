@@ -47,6 +47,10 @@ def _point(row: Row) -> str:
     return f"{row['strategy']} / id, {column} = {row.get(column, '')}"
 
 
+def _view(row: Row) -> str:
+    return f"{row['view']}, {row['strategy']} / id"
+
+
 def _fivm(row: Row) -> str:
     how = "the space" if row["name"].endswith(STORED) else "the time"
     return f"F-IVM, figure {row['figure']}: how many times {how} of the view tree"
@@ -55,10 +59,8 @@ def _fivm(row: Row) -> str:
 PAPERS: Mapping[str, Paper] = {
     "parts": Paper(lambda row: "idIVM, figure 12: how many times as long", _point),
     "parts, cold": Paper(lambda row: "idIVM, figure 12, cold: how many times as long", _point),
-    "bsma": Paper(
-        lambda row: "idIVM, figure 10: how many times as long",
-        lambda row: f"{row['view']}, {row['strategy']} / id",
-    ),
+    "bsma": Paper(lambda row: "idIVM, figure 10: how many times as long", _view),
+    "bsma, cold": Paper(lambda row: "idIVM, figure 10, cold: how many times as long", _view),
     "fivm": Paper(_fivm, lambda row: f"{row['name']}: {row['side']}"),
 }
 """The benchmarks whose rows have a figure in a paper."""

@@ -60,7 +60,7 @@ def measure(
             features = data.features(orchestrator)[:most]
             stream = Stream(orchestrator, data.tables)
             mixed = [f"idivm.categorical({f})" if f in data.categorical else f for f in features]
-            sides = []
+            sides: list[Side] = []
             for label, listed in ((TREE.label, features), (CATEGORIES, mixed)):
                 if label == CATEGORIES and mixed == features:
                     continue

@@ -14,8 +14,6 @@ from itertools import count
 from time import monotonic
 from typing import Any
 
-from psycopg import sql
-
 from orchestrator.api import Orchestrator
 from orchestrator.bench.contenders import (
     RECOMPUTE,

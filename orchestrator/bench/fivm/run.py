@@ -62,15 +62,15 @@ PARTS = {
     "categories": "20",
     "stream": "21",
     "training": "22",
-    "triangles": "23, 24",
+    "triangles": "23",
     "information": "25",
-    "joins": "26, 30",
+    "joins": "26",
     "paths": "27",
     "sum": "28",
     "matrices": "29",
     "housing": "30",
 }
-"""The parts, with the figures of the paper that they correspond to."""
+"""The parts, with their figures in the paper, unless a row has another one."""
 COVARIANCES = {"covariance": RETAILER, "houses": HOUSING, "favorita": FAVORITA}
 """The parts that measure a covariance, with their data sets."""
 READ = 1_000

@@ -226,7 +226,7 @@ def whole(
         made = row(f"{name}, {WHOLE}", arrived, label, series, batch=arrived)
         other = replayed.total(base, arrived)
         beside = side.label != base and series is not None and other.milliseconds > 0
-        ratio = round(total.milliseconds / other.milliseconds, 2) if beside else None
+        ratio = _rounded(total.milliseconds / other.milliseconds) if beside else None
         found.append(made | {"ratio": ratio, "paper": paper.get(side.label)})
     ours = least.stored.get(base)
     for side in sides:
@@ -234,7 +234,7 @@ def whole(
             continue
         size = least.stored[side.label]
         made = row(f"{name}, {STORED}", least.arrived, side.label, None, stored=size)
-        ratio = round(size / ours, 2) if ours and side.label != base else None
+        ratio = _rounded(size / ours) if ours and side.label != base else None
         found.append(made | {"ratio": ratio, "paper": space.get(side.label)})
     return found
 
@@ -266,6 +266,10 @@ def _turned(labels: list[str], number: int) -> list[str]:
     """Return the labels in another order each time, so that no side is always the first."""
     first = number % len(labels) if labels else 0
     return labels[first:] + labels[:first]
+
+
+def _rounded(ratio: float) -> float:
+    return float(f"{ratio:.3g}")
 
 
 def _milliseconds(seconds: float) -> int:

@@ -14,13 +14,13 @@ from orchestrator.bench.measure import Execution
 from orchestrator.bench.workload import SCHEMA
 
 Pages = dict[str, int]
-"""The pages of each component."""
-COMPONENTS = ("pages of changes", "of tables", "of the cache", "of the view")
+"""The pages of each component: the log of changes, base tables, caches, and the view."""
+COMPONENTS = ("log pages", "table pages", "cache pages", "view pages")
 
 _COUNTERS = """
-    SELECT CASE WHEN relid = %(content)s::regclass THEN 'of the view'
-                WHEN schemaname = 'idivm_log' THEN 'pages of changes'
-                WHEN schemaname = 'idivm_state' THEN 'of the cache' ELSE 'of tables' END,
+    SELECT CASE WHEN relid = %(content)s::regclass THEN 'view pages'
+                WHEN schemaname = 'idivm_log' THEN 'log pages'
+                WHEN schemaname = 'idivm_state' THEN 'cache pages' ELSE 'table pages' END,
            sum(heap_blks_read + coalesce(idx_blks_read, 0) + coalesce(toast_blks_read, 0))::bigint,
            sum(heap_blks_hit + coalesce(idx_blks_hit, 0) + coalesce(toast_blks_hit, 0))::bigint
     FROM pg_statio_all_tables WHERE schemaname IN ('idivm_log', 'idivm_state', %(schema)s)

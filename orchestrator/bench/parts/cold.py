@@ -60,7 +60,6 @@ def measure(
         for point in points:
             yield _at(server, point, contenders, refused[point], repeat, rounds, say)
         with connect(server.up().dsn) as orchestrator:
-            enter(orchestrator)
             views = {
                 view_name(_name(point), item): item
                 for point in points

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from orchestrator.bench.contenders import AUTO, ID, TUPLE, Contender, Series
+from orchestrator.bench.measure import geometric_mean
 from orchestrator.bench.parts.against import BY_HAND, MATERIALIZED, PAIR, Against
 from orchestrator.bench.parts.breakdown import COMPONENTS, Pages
 from orchestrator.bench.parts.formula import Costs, aggregate_speedup, growth, spj_speedup
-from orchestrator.bench.measure import geometric_mean
 from orchestrator.bench.report import Bar
 
 D, J, S, F = 200, 2, 20, 10
@@ -73,9 +73,7 @@ def _row(parts: int, point: Point, strategy: str, series: Series | None) -> dict
         "buffers / id": None,
         "formula": None,
         "paper": None,
-        "a": None,
-        "p": None,
-        "g": None,
+        "costs": {},
         "note": "",
     }
 
@@ -86,7 +84,7 @@ def rows(parts: int, measured: Measured) -> Iterator[dict[str, Any]]:
     base = measured.series.get(ID.label)
     for label, series in measured.series.items():
         row = _row(parts, measured.point, label, series)
-        row.update(a=measured.costs.a, p=measured.costs.p, g=measured.costs.g)
+        row["costs"] = asdict(measured.costs)
         row.update(measured.pages.get(label, {}))
         if base is not None:
             row["time / id"] = series.times_slower_than(base)
