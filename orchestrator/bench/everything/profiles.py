@@ -208,6 +208,7 @@ def _output(arguments: Sequence[str], limit: float) -> tuple[str, str, bool]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_listen_to_interrupts,
     )
     try:
         output, complaint = process.communicate(timeout=None if limit == float("inf") else limit)
@@ -221,3 +222,8 @@ def _output(arguments: Sequence[str], limit: float) -> tuple[str, str, bool]:
             process.kill()
             process.communicate()
         return "", "", True
+
+
+def _listen_to_interrupts() -> None:
+    """Restore SIGINT, which a shell without job control ignores in background commands."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
