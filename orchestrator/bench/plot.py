@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from orchestrator.bench.fivm.stream import ALONG, WHOLE
+from orchestrator.bench.fivm.stream import ALONG, STORED, WHOLE
 from orchestrator.bench.parts.breakdown import COMPONENTS
 from orchestrator.bench.report import Report
 
@@ -69,13 +70,13 @@ def _shown(row: Row) -> bool:
     return row["ms"] is not None and (row["varied"] == "against" or row["view"] == "V'")
 
 
-def _grid(figure: Any, panels: int) -> list[Any]:
-    """Return the axes of the panels, two in a line; an odd last panel fills its line."""
-    lines = (panels + 1) // 2
-    grid = figure.add_gridspec(lines, 2)
-    places = [grid[number // 2, number % 2] for number in range(panels)]
-    if panels % 2:
-        places[-1] = grid[lines - 1, :]
+def _grid(figure: Any, panels: int, columns: int = 2) -> list[Any]:
+    """Return the axes of the panels, so many in a line; the last panel fills its line."""
+    lines = math.ceil(panels / columns)
+    grid = figure.add_gridspec(lines, columns)
+    places = [grid[number // columns, number % columns] for number in range(panels)]
+    if panels % columns:
+        places[-1] = grid[lines - 1, (panels - 1) % columns :]
     return [figure.add_subplot(place) for place in places]
 
 
@@ -255,13 +256,22 @@ def draw_fivm(report: Report, path: Path) -> Path | None:
     groups: dict[str, list[Row]] = {}
     for row in report.rows:
         groups.setdefault(_NUMBER.sub("…", row["name"]), []).append(row)
-    panels = [(title, rows, m) for title, rows in groups.items() for m in _measures(rows)]
+    streams = {title.removesuffix(ALONG) for title in groups if title.endswith(ALONG)}
+    panels = [
+        (title, rows, measure)
+        for title, rows in groups.items()
+        # What is stored at the end of a stream is the end of another panel's lines.
+        if title.removesuffix(STORED) not in streams
+        for measure in _measures(rows)
+    ]
     if not panels:
         return None
+    columns = 3 if streams else 2
 
     def draw(figure: Any) -> None:
         figure.suptitle("View trees over rings", fontsize=13)
-        for axes, (title, rows, measure) in zip(_grid(figure, len(panels)), panels, strict=True):
+        grid = _grid(figure, len(panels), columns)
+        for axes, (title, rows, measure) in zip(grid, panels, strict=True):
             shown = [row for row in rows if row[measure]]
             names = _in_order(row["name"] for row in shown)
             grown = "rows" if len(names) == 1 else None
@@ -270,7 +280,8 @@ def draw_fivm(report: Report, path: Path) -> Path | None:
             along = title.endswith(ALONG)
             # Sides of a whole stream differ in rows if one was stopped.
             if along or len(names) > 1 or (len(xs) > 1 and not title.endswith(WHOLE)):
-                _draw_lines(axes, shown, size, measure, grown or "…", logarithmic=not along)
+                label = grown or _numbered(title)
+                _draw_lines(axes, shown, size, measure, label, logarithmic=not along)
                 if not along:
                     axes.set_xticks(xs, [f"{x:,.0f}" for x in xs])
                     axes.set_xticks([], minor=True)
@@ -279,11 +290,27 @@ def draw_fivm(report: Report, path: Path) -> Path | None:
             axes.set_ylabel(measure)
             axes.set_title(names[0] if grown else title, fontsize=9, color="#444444")
 
-    return figure(path, (13, 3.9 * ((len(panels) + 1) // 2) + 0.5), draw)
+    size = (6.5 * columns, 3.9 * math.ceil(len(panels) / columns) + 0.5)
+    return figure(path, size, draw)
 
 
 _NUMBER = re.compile(r"(?<= of )[\d,]+(?=$|,| batches)|(?<=each )\d+(?=$|,)|(?<=rank )\d+$")
 """The number that grows, in the name of a measurement."""
+
+
+_NUMBERED = {
+    "each": "batches between two reads",
+    "rank": "rank",
+    "batches": "rows of a batch",
+    "matrices": "rows of a matrix",
+    "path": "joined tables",
+}
+"""The number that grows, by the word before it."""
+
+
+def _numbered(title: str) -> str:
+    words = re.findall(r"(\w+)(?: of)? …", title)
+    return _NUMBERED.get(words[-1], "…") if words else "…"
 
 
 def _size(row: Row) -> float:
@@ -316,7 +343,9 @@ def _draw_lines(
         axes.plot(*zip(*points, strict=True), marker="o", label=side, color=_COLOURS.get(side))
     if logarithmic:
         axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set_yscale("log", subs=[])
+    axes.yaxis.get_major_locator().set_params(subs=(1.0, 2.0, 5.0))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.set_xlabel(title)
     axes.grid(linewidth=0.4, color="#dddddd")
     axes.legend(fontsize=8)

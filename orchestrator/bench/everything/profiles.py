@@ -41,27 +41,25 @@ class Entry:
 
 PROFILES: dict[str, tuple[Entry, ...]] = {
     "quick": (
-        Entry(
-            "parts", "--scale 0.1 --repeat 3 --d 100 500 5000 --j 2 4 6 --s 12 100 --f 5 20", 110
-        ),
+        Entry("parts", "--scale 0.1 --repeat 3 --d 100 5000 --j 2 4 6 --s 12 100 --f 20", 110),
         Entry(
             "parts",
             "--cold --scale 0.1 --repeat 1 --d 200 --j --s 6 100 --f --strategy id --strategy tuple",
             60,
             "cold",
         ),
-        Entry("bsma", "--scale 0.002 --repeat 3", 65),
+        Entry("bsma", "--scale 0.002 --repeat 2", 65),
         Entry(
             "skew", "--graph worst --sizes 2000 8000 --epsilon 0 1/2 1 --updates 12", 30, "worst"
         ),
         Entry(
             "skew",
-            "--graph pairs four_path in_a_row --sizes 4000 16000 --epsilon 1/2 --updates 12",
+            "--graph pairs four_path in_a_row --sizes 4000 16000 --epsilon 1/2 --updates 8",
             95,
             "pairs",
         ),
-        Entry("fivm", "--part updates --sizes 5000 50000", 45, "updates"),
-        Entry("fivm", "--part training --rows 5000 --repeat 3", 70, "training"),
+        Entry("fivm", "--part updates --sizes 4000 40000", 45, "updates"),
+        Entry("fivm", "--part training --rows 5000 --repeat 2", 70, "training"),
         Entry(
             "fivm",
             "--part stream --part triangles --part information --rows 4000 --features 3"
@@ -76,13 +74,13 @@ PROFILES: dict[str, tuple[Entry, ...]] = {
             60,
             "joins",
         ),
-        Entry("tpch", "--scale 0.01 --rounds 3", 90),
+        Entry("tpch", "--scale 0.01 --rounds 2", 90),
         Entry("eager", "--parts 20000 --repeat 15", 30),
-        Entry("compile", "--tables 5 10 --repeat 1 --shapes", 45),
+        Entry("compile", "--tables 5 8 --repeat 1 --shapes", 45),
         Entry("capture", "--seconds 1 --rows 10000 --repeat 2", 45),
         Entry(
             "fivm",
-            "--part covariance --features 8 --rows 5000 --batches --repeat 2 --limit 10",
+            "--part covariance --features 6 --rows 5000 --batches --repeat 2 --limit 10",
             70,
             "covariance",
         ),

@@ -16,15 +16,13 @@ from orchestrator.api import Orchestrator
 from orchestrator.bench.contenders import require, statement
 from orchestrator.bench.fivm.datasets import FAVORITA, HOUSING, RETAILER, Dataset
 from orchestrator.bench.fivm.housing import FACT, LIST
-from orchestrator.bench.fivm.stream import BATCH, Side, Stream, along, replay, whole
+from orchestrator.bench.fivm.stream import Side, Stream, along, replay, whole
 from orchestrator.bench.report import Bar
 
 INTERVALS = (1, 10, 100)
 """The numbers of batches between two reads."""
 WIDEST = 24
 """The most features of a listed join: an index of PostgreSQL has up to 32 columns."""
-LEAST_BATCHES = 20
-"""A small data set arrives in smaller batches, so that there are some."""
 PAPER_TIME, PAPER_SPACE = 2.8, 4.4
 """The paper's ratios of listed to factorized payloads for the retailer (figure 30, left)."""
 
@@ -43,7 +41,7 @@ def measure(
     for data in (HOUSING, RETAILER, FAVORITA):
         for interval in intervals:
             with data.tables_of(orchestrator, rows, seed, skewed=True):
-                stream = _stream(orchestrator, data)
+                stream = Stream(orchestrator, data.tables)
                 say(f"the join of {data.workload.name}, read after each {interval} batches")
                 sides = _variants(orchestrator, data, most)
                 replayed = replay(
@@ -53,7 +51,7 @@ def measure(
             variants = whole(name, replayed, sides, f"eager-{FACT.label}", {})
             found += [item | {"figure": "26"} for item in variants]
     with RETAILER.tables_of(orchestrator, rows, seed, skewed=True):
-        stream = _stream(orchestrator, RETAILER)
+        stream = Stream(orchestrator, RETAILER.tables)
         say("the join of retailer along the stream")
         query = _query(orchestrator, RETAILER, most)
         sides = [
@@ -67,12 +65,6 @@ def measure(
         *whole(name, replayed, sides, FACT.label, paper, space),
     ]
     return [*found, *(item | {"figure": "30"} for item in measured)], []
-
-
-def _stream(orchestrator: Orchestrator, data: Dataset) -> Stream:
-    stream = Stream(orchestrator, data.tables)
-    stream.size = min(BATCH, max(1, stream.rows // LEAST_BATCHES))
-    return stream
 
 
 def _query(orchestrator: Orchestrator, data: Dataset, most: int | None) -> str:

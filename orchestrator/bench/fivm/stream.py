@@ -19,6 +19,7 @@ from orchestrator.bench.measure import Execution
 from orchestrator.bench.workload import configure, vacuum
 
 BATCH = 1_000
+LEAST_BATCHES = 20
 POINTS = 10
 """The parts of a stream whose throughput is reported."""
 
@@ -80,12 +81,14 @@ class Stream:
         orchestrator: Orchestrator,
         tables: Sequence[str],
         *,
-        size: int = BATCH,
+        size: int | None = None,
         sort: bool = True,
     ) -> None:
-        """Put the rows of the tables aside; without `sort`, they keep the order of the table."""
+        """Put the rows of the tables aside; without `sort`, they keep the order of the table.
+
+        Batches have 1,000 rows, or fewer if there are few rows, unless `size` is given.
+        """
         self._orchestrator = orchestrator
-        self.size = size
         self._left: dict[str, int] = {}
         execute = orchestrator.connection.execute
         for table in tables:
@@ -103,13 +106,14 @@ class Stream:
             self._left[table] = found[0]
             execute(sql.SQL("TRUNCATE {table}").format(**names))
         self.rows = sum(self._left.values())
+        self._size = size or min(BATCH, max(1, self.rows // LEAST_BATCHES))
 
     def batches(self) -> Iterator[int]:
         """Insert batches into each table in turn; yield the number of rows of each batch."""
         first = dict.fromkeys(self._left, 1)
         while any(self._left.values()):
             for table, left in self._left.items():
-                taken = min(self.size, left)
+                taken = min(self._size, left)
                 if not taken:
                     continue
                 self._orchestrator.connection.execute(
