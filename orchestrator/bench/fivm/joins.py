@@ -19,6 +19,7 @@ from orchestrator.bench.fivm.housing import FACT, LIST
 from orchestrator.bench.fivm.stream import Side, Stream, along, replay, whole
 from orchestrator.bench.report import Bar
 
+DATASETS = (HOUSING, RETAILER, FAVORITA)
 INTERVALS = (1, 10, 100)
 """The numbers of batches between two reads."""
 WIDEST = 24
@@ -38,7 +39,7 @@ def measure(
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
     """Measure the four variants at each interval, and both representations without reading."""
     found: list[dict[str, Any]] = []
-    for data in (HOUSING, RETAILER, FAVORITA):
+    for data in DATASETS:
         for interval in intervals:
             with data.tables_of(orchestrator, rows, seed, skewed=True):
                 stream = Stream(orchestrator, data.tables)
