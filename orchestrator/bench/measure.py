@@ -44,6 +44,9 @@ _SETTINGS = (
 STEADY = {"max_wal_size": "8GB", "checkpoint_timeout": "1h", "autovacuum": "off"}
 """Settings that keep background work of the server out of short measurements."""
 
+COLD_MEMORY = "16MB"
+"""The shared_buffers of PostgreSQL in a cold run."""
+
 
 @dataclass(frozen=True)
 class Paired:
