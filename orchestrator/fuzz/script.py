@@ -12,6 +12,7 @@ from orchestrator.fuzz.case import (
     Crash,
     Late,
     LateEnd,
+    Load,
     Recreate,
     Refresh,
     Replace,
@@ -21,6 +22,7 @@ from orchestrator.fuzz.case import (
     Transaction,
     View,
 )
+from orchestrator.fuzz.loads.statements import as_command, as_statements
 
 
 def script(case: Case, refused: Collection[tuple[int, int]] = ()) -> str:
@@ -106,6 +108,9 @@ def _step(number: int, step: Step, refused: Collection[tuple[int, int]]) -> Iter
         yield from _commented("\n".join(lines).split("\n"))
     elif isinstance(step, LateEnd):
         yield f"-- the second connection: {step.end.upper()};"
+    elif isinstance(step, Load):
+        yield from _commented([as_command(step), "does the same as:"])
+        yield from (f"{_text(statement)};" for statement in as_statements(step))
     elif isinstance(step, Crash):
         what = (
             "a refresh of all views"

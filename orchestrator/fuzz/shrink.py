@@ -9,6 +9,7 @@ from typing import TypeVar
 from orchestrator.fuzz.case import (
     Case,
     Late,
+    Load,
     Recreate,
     Refresh,
     Replace,
@@ -90,8 +91,13 @@ class _Shrinker:
             size //= 2
 
     def fewer_statements(self, number: int) -> None:
-        """Leave out statements of a transaction."""
+        """Leave out statements of a transaction, or rows of a load."""
         step = self.case.steps[number]
+        if isinstance(step, Load):
+            self.fewer(
+                step.rows,
+                lambda case, kept: _with_step(case, number, replace(step, rows=kept)),
+            )
         if isinstance(step, Transaction | Late):
             self.fewer(
                 step.statements,
@@ -134,6 +140,11 @@ class _Shrinker:
 
 def _simpler_steps(case: Case) -> Iterator[Case]:
     for number, step in enumerate(case.steps):
+        if isinstance(step, Load):
+            for option in ("packed", "files", "present", "select", "views", "quarantine", "style"):
+                default = getattr(Load, option)
+                yield _with_step(case, number, replace(step, **{option: default}))
+            continue
         simpler: Step = step
         if isinstance(step, Transaction):
             simpler = replace(step, isolation="read committed", end="commit")
