@@ -56,6 +56,8 @@ class _Shrinker:
             self.smaller_table(number)
         for simpler in _simpler_steps(self.case):
             self.try_case(simpler)
+        for number in range(len(self.case.steps)):
+            self.simpler_load(number)
         for number in range(len(self.case.views)):
             self.simpler_view(number)
         self.fewer(self.case.settings, lambda case, kept: replace(case, settings=kept))
@@ -104,6 +106,14 @@ class _Shrinker:
                 lambda case, kept: _with_step(case, number, replace(step, statements=kept)),
             )
 
+    def simpler_load(self, number: int) -> None:
+        """Set the options of a load to their defaults."""
+        for option in ("packed", "files", "present", "select", "views", "quarantine", "style"):
+            step = self.case.steps[number]
+            if isinstance(step, Load):
+                default = {option: getattr(Load, option)}
+                self.try_case(_with_step(self.case, number, replace(step, **default)))
+
     def smaller_table(self, number: int) -> None:
         """Leave out rows of a table, and the statements after its CREATE TABLE."""
 
@@ -140,11 +150,6 @@ class _Shrinker:
 
 def _simpler_steps(case: Case) -> Iterator[Case]:
     for number, step in enumerate(case.steps):
-        if isinstance(step, Load):
-            for option in ("packed", "files", "present", "select", "views", "quarantine", "style"):
-                default = getattr(Load, option)
-                yield _with_step(case, number, replace(step, **{option: default}))
-            continue
         simpler: Step = step
         if isinstance(step, Transaction):
             simpler = replace(step, isolation="read committed", end="commit")

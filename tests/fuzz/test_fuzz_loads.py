@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 from orchestrator.fuzz.case import Case, Load, LoadColumn, Table, View, from_json, to_json
 from orchestrator.fuzz.generate import generate
 from orchestrator.fuzz.loads.loading import spark_when_needed
+from orchestrator.fuzz.outcome import Outcome
 from orchestrator.fuzz.runner import Runner
 from orchestrator.fuzz.script import script
 from orchestrator.fuzz.shrink import shrink
@@ -120,7 +121,7 @@ def test_loads_survive_json_and_shrink_to_the_row_that_matters() -> None:
 
     (step,) = shrink(large, fails).steps
     assert step == Load("shop.orders", COLUMNS, (("9", "z"),))
-    assert "INSERT INTO shop.orders" in script(large)
+    assert "INSERT INTO shop.orders" in script(large, Outcome())
 
 
 @pytest.fixture(scope="module")
