@@ -367,6 +367,9 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         metavar="NAME",
         help="locales of databases, with the provider if it is not libc, as C icu:de builtin:C.UTF-8",
     )
+    sub.add_argument(
+        "--load", action="store_true", help="load files and databases too (needs Java)"
+    )
     sub.add_argument("--in-c", action="store_true", help="test the C forms of functions")
     sub.add_argument("--replay", type=Path, metavar="JSON", help="run this saved case")
     sub.add_argument(
