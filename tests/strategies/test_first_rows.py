@@ -28,6 +28,14 @@ FIRST = """
     WHERE 1 >= nth AND amount IS NOT NULL
 """
 
+COMPUTED = """
+    SELECT twice, nth FROM (
+        SELECT store, 2 * amount AS twice, dense_rank() OVER (PARTITION BY store ORDER BY amount) AS nth
+        FROM sales
+    ) AS ranked
+    WHERE nth < 3 AND (twice > 1 OR store = 4)
+"""
+
 
 @pytest.fixture
 def tables(orc):
@@ -52,6 +60,8 @@ def test_only_the_first_rows_of_small_partitions_are_stored(tables, strategy):
     tables.create_view("top", TOP, strategy=strategy)
     tables.create_view("first", FIRST, strategy=strategy)
     tables.create_view("above", f"SELECT count(*) AS n FROM ({TOP}) AS t", strategy=strategy)
+    tables.create_view("computed", COMPUTED, strategy=strategy)
+    assert roles(tables, "computed") == {"first_rows", CONTENT}
     assert roles(tables, "top") == {"grouping", CONTENT}
     assert roles(tables, "first") == {CONTENT}
     assert roles(tables, "above") == {"grouping", "first_rows", CONTENT}
@@ -63,10 +73,10 @@ def test_only_the_first_rows_of_small_partitions_are_stored(tables, strategy):
         "TRUNCATE sales",
     ):
         tables.execute(statement)
-        tables.refresh("top", "first", "above")
+        tables.refresh("top", "first", "above", "computed")
         assert all(report.equal for report in tables.check()), statement
     tables.execute("INSERT INTO sales SELECT g, g % 3, g % 5, 1 FROM generate_series(1, 30) AS g")
-    tables.refresh("top", "first", "above")
+    tables.refresh("top", "first", "above", "computed")
     assert all(report.equal for report in tables.check())
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlglot import exp
 
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.scalar import unwrapped
@@ -12,6 +15,28 @@ from orchestrator.algebra.scalar import unwrapped
 _RANKS = ("row_number", "rank", "dense_rank")
 _UPPER_BOUNDS = exp.LT | exp.LTE | exp.EQ
 _LOWER_BOUNDS = exp.GT | exp.GTE | exp.EQ
+
+
+def below_projections(operator: Operator) -> Operator:
+    """Return an operator with its selection moved below projections, directly above a window.
+
+    >>> from orchestrator.algebra.examples import PARTS
+    >>> below_projections(PARTS) is PARTS
+    True
+    """
+    if not isinstance(operator, Selection):
+        return operator
+    condition, below, projections = operator.condition, operator.input, list[Projection]()
+    while isinstance(below, Projection):
+        condition = condition.substitute({item.column: item.scalar for item in below.items})
+        projections.append(below)
+        below = below.input
+    if not projections or not isinstance(below, Window):
+        return operator
+    result: Operator = Selection(below, condition)
+    for projection in reversed(projections):
+        result = replace(projection, input=result)
+    return result
 
 
 def window_of_first_rows(operator: Operator) -> tuple[Window, float] | None:

@@ -49,7 +49,11 @@ from orchestrator.strategies.idiff import rules
 from orchestrator.strategies.idiff.bags import numbered, unnumbered
 from orchestrator.strategies.idiff.conditional import conditional_columns
 from orchestrator.strategies.idiff.merged import merged
-from orchestrator.strategies.idiff.picked import maintain_first_rows, picks_first_rows
+from orchestrator.strategies.idiff.picked import (
+    maintain_first_rows,
+    moved_to_window,
+    picks_first_rows,
+)
 from orchestrator.strategies.idiff.recursive import change_of_join
 from orchestrator.strategies.idiff.rules.base import (
     bag,
@@ -145,7 +149,10 @@ class _Composition:
         self.composer.in_steps = self._split_joins
         self.cardinality = Cardinality(self.composer, request.statistics)
         # Nothing asks for the names of tables from here on, so scans can turn into captured leaves.
-        identified = replace(identified, root=rewrite(identified.root, _capture_scan))
+        root = rewrite(identified.root, _capture_scan)
+        self.cardinality.learn(root)
+        root = rewrite(root, lambda operator: moved_to_window(operator, self.cardinality))
+        identified = replace(identified, root=root)
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
         self.root = identified.root
         if self.strategy != Strategy.RECURSIVE:

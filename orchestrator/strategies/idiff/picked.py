@@ -6,9 +6,10 @@ stored window would have a row for each row of the input, which large changes an
 
 from __future__ import annotations
 
-from orchestrator.algebra.analysis.first_rows import window_of_first_rows
+from orchestrator.algebra.analysis.first_rows import below_projections, window_of_first_rows
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.passes.complete_orders import require_determined
@@ -33,6 +34,16 @@ def picks_first_rows(operator: Operator, cardinality: Cardinality) -> bool:
     cardinality.learn(rows)
     is_known = cardinality.knows(rows) and any(map(cardinality.is_counted, partition))
     return is_known and cardinality.fanout(rows, partition) <= MOST
+
+
+def moved_to_window(operator: Operator, cardinality: Cardinality) -> Operator:
+    """Return an operator with a selection of first rows moved from above projections to the window."""
+    moved = below_projections(operator)
+    selection = moved
+    while isinstance(selection, Projection):
+        selection = selection.input
+    is_picked = moved is not operator and picks_first_rows(selection, cardinality)
+    return moved if is_picked else operator
 
 
 def maintain_first_rows(selection: Selection, composer: Composer, role: str) -> StateScan:
