@@ -94,7 +94,8 @@ def _(operator: Join, inputs: Sequence[tuple[Diff, ...]], composer: Composer) ->
 def _parts(operator: Join) -> tuple[Join, Scalar]:
     """Return the join on the equalities between both sides, and the other conditions."""
     left, right = (frozenset(side.columns) for side in operator.children)
-    equalities, rest = [], []
+    equalities: list[Scalar] = []
+    rest: list[Scalar] = []
     for conjunct in operator.condition.conjuncts:
         tree = unwrapped(conjunct.tree)
         is_equality = False
