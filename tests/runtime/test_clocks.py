@@ -55,6 +55,8 @@ QUERIES = {
     "filtered": "SELECT place, count(*) FILTER (WHERE at > now() - interval '1 hour') AS n,"
     " sum(size) FILTER (WHERE at > now() - interval '1 day' AND size > 2) AS total, max(size) AS most"
     " FROM events GROUP BY place",
+    "filtered_branch": "SELECT sum(branch) FILTER (WHERE at > now() - interval '1 day') AS total, max(branch) AS most"
+    " FROM (SELECT at, size AS branch FROM events) AS e",
     "filtered_whole": "SELECT count(*) FILTER (WHERE at > now() - interval '1 hour') AS n FROM events",
     "filtered_join": "SELECT region, avg(size) FILTER (WHERE at > now() OR size IS NULL) AS a, count(*) AS n"
     " FROM events JOIN places USING (place) GROUP BY region HAVING count(*) > 1",

@@ -7,7 +7,7 @@ refresh updates this row, and the rows between the old and the new bound come an
 Calculations with time zones and months cannot be inverted, so the whole side without columns becomes the column.
 
 Filters of aggregates and computed columns that compare with the time become branches of a union, one for each
-filter, or for each outcome of the comparisons. Then too, rows come and go in a branch because its condition does.
+filter, or for each outcome of the comparisons. Rows come and go in a branch as they do in a filter.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _OPPOSITES: dict[type[Tree], type[exp.Binary]] = {
     exp.LT: exp.GTE,
     exp.GTE: exp.LT,
 }
-"""Of two times, one of these comparisons is true and its opposite is not."""
+"""For each comparison, the one that is true of two times where it is false."""
 
 _NULL = Scalar.read("(NULL)::boolean")
 
@@ -201,7 +201,8 @@ class _Rewriting:
             branches[0] = grouping.input
         used = grouping.mentions.union(*(scalar.references for scalar in grouping.scalars))
         kept = [column for column in grouping.input.columns if column in used]
-        number_of_branch = Column("branch", "integer", "integer_ops", exact=True)
+        symbol = self.symbols.fresh("branch")
+        number_of_branch = Column(symbol, "integer", "integer_ops", exact=True)
         union, outputs = self._union(
             (rows, [*map(Item.kept, kept), Item(number_of_branch, Scalar.read(str(number)))])
             for number, rows in branches.items()
@@ -212,7 +213,8 @@ class _Rewriting:
         renamed[number_of_branch] = Scalar.column(outputs[-1])
         aggregates = []
         for aggregate, number, rest in numbered:
-            condition = conjunction([Scalar.read(f"branch = {number}", [number_of_branch]), rest])
+            in_branch = filled(f"b = {number}", b=number_of_branch)
+            condition = conjunction([in_branch, rest])
             call = _filtered(aggregate.call, condition).substitute(renamed)
             aggregates.append(replace(aggregate, call=call))
         by = [renamed[column].as_column for column in grouping.by]
