@@ -104,6 +104,8 @@ class Composer:
         """Whether queries are minimized by facts about diffs."""
         self.in_steps: Callable[[Operator], Operator] = lambda plan: plan
         """Splits long joins of a plan, and adds the steps that compute their first parts."""
+        self.repeats: Callable[[Operator, Collection[Column]], bool] = lambda rows, by: True
+        """Whether several rows of a result are expected to share the values of some columns."""
         self.steps: list[Step] = []
         self.plans: dict[int, Operator] = {}
         """The plans of the queries of steps, by the positions of the steps."""

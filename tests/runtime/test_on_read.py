@@ -440,3 +440,15 @@ def test_a_view_that_sql_creates_is_right_before_and_after_it_is_planned(orc, co
     orc.plan()
     assert orc.view("sums").maintain == "deferred"
     connection.execute("SELECT idivm.drop_view('sums')")
+
+
+def test_a_view_that_was_planned_again_can_be_dropped(orc):
+    """Then the view that is read may be older than the one that it reads."""
+    orc.execute("CREATE TABLE t (a int NOT NULL CONSTRAINT t_key UNIQUE, b int)")
+    orc.create_view(
+        "v", "SELECT a FROM t INTERSECT SELECT a FROM t", maintain="on_read", strategy="tuple"
+    )
+    orc.execute("ALTER TABLE t DROP CONSTRAINT t_key")
+    orc.refresh()
+    orc.drop_view("v")
+    assert orc.views() == []

@@ -64,6 +64,18 @@ class Aggregate:
         return tree.find(exp.WithinGroup) is not None or self._core().find(exp.Order) is not None
 
     @property
+    def within(self) -> tuple[tuple[Scalar, bool], ...]:
+        """The expressions of WITHIN GROUP, each with whether its order is descending.
+
+        >>> call = Scalar.read("mode() WITHIN GROUP (ORDER BY a DESC)", map(Column, "a"))
+        >>> Aggregate(Column("m"), call).within
+        ((Scalar(a), True),)
+        """
+        clause = self.call.tree.find(exp.WithinGroup)
+        keys = clause.expression.expressions if clause else ()
+        return tuple((self.call.part(key.this), bool(key.args.get("desc"))) for key in keys)
+
+    @property
     def filter(self) -> Scalar | None:
         """The condition that a row must satisfy to be counted."""
         clause = self.call.tree.find(exp.Filter)

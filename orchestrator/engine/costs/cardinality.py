@@ -89,6 +89,24 @@ def _is_not_null(tree: Tree) -> bool:
     )
 
 
+_WIDER = frozenset({"bigint", "double precision", "numeric"})
+"""Types to which casts keep different numbers apart."""
+
+
+def _with_equal_values(scalar: Scalar) -> Column | None:
+    """Return the column of which an expression has the values, also as numbers of a wider type.
+
+    >>> _with_equal_values(Scalar.read("(a)::double precision", [Column("a")])).symbol
+    'a'
+    """
+    tree = scalar.tree
+    while isinstance(tree, exp.Paren) or (
+        isinstance(tree, exp.Cast) and tree.to.args.get("kind") in _WIDER
+    ):
+        tree = tree.this
+    return scalar.part(tree).as_column
+
+
 class Cardinality:
     """Estimates of rows and accesses."""
 
@@ -127,7 +145,7 @@ class Cardinality:
             for operator in walk(plan):
                 if isinstance(operator, Projection):
                     for item in operator.items:
-                        same = item.scalar.as_column
+                        same = _with_equal_values(item.scalar)
                         if same in self.origin and not item.is_unchanged:
                             self.origin.setdefault(item.column, self.origin[same])
 

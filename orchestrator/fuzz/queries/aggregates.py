@@ -69,6 +69,8 @@ AGGREGATES = (
         ("int", "text", "date"),
         keyed=True,
     ),
+    Function("float", "percentile_cont(0.75) WITHIN GROUP (ORDER BY {0} DESC)", ("int", "float")),
+    Function(None, "mode() WITHIN GROUP (ORDER BY {0})", ("int", "date"), keyed=True),
 )
 """Aggregates of one argument; count(*) is added separately."""
 

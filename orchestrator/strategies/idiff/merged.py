@@ -175,7 +175,7 @@ def _groups(
     operator: Grouping | Distinct, groups: Groups, stored: StateScan, reader: _Reader
 ) -> Operator:
     """Return groups whose parts are the sums of stored and changed parts."""
-    if groups.may_lose or any(item.distinct for item in groups.added):
+    if groups.may_lose or groups.ordered or any(item.distinct for item in groups.added):
         raise NotModelledError("an aggregate of the query cannot be added up", operator.label)
     below = unnumbered(operator.input) or operator.input
     reader.key = groups.by

@@ -5,7 +5,8 @@ groups. The count of rows tells when a group appears or disappears. A group has 
 whose values are added to the stored values. `min` and `max` are compared with the stored value
 (`extremes.py`); a group that may have lost its extreme is read again. Aggregates with DISTINCT are added
 over stored values: a state counts the rows of each value of a group, and the values that appear and
-disappear change the aggregate. Other aggregates make changed groups recompute.
+disappear change the aggregate. Percentiles and modes are found among these values (`ordered.py`). Other
+aggregates make changed groups recompute.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from dataclasses import dataclass, replace
 
 from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.copies import copied
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
@@ -29,10 +32,10 @@ from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.distinguishable import look_alike
 from orchestrator.engine.leaves import members_of
-from orchestrator.engine.recompute_parts import again
+from orchestrator.engine.recompute_parts import PARTS, again
 from orchestrator.engine.representatives import Looks, compute_again, looks_of, lost_groups
 from orchestrator.engine.states import INDEXED_AT_MOST, Upkeep, store
-from orchestrator.engine.terms import shown
+from orchestrator.engine.terms import same, shown
 from orchestrator.strategies.idiff.added import (
     TEXTS,
     AddedAggregate,
@@ -41,6 +44,7 @@ from orchestrator.strategies.idiff.added import (
     is_added,
 )
 from orchestrator.strategies.idiff.extremes import Extreme, extreme_of
+from orchestrator.strategies.idiff.ordered import OrderedAggregate, ordered_aggregate, results
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain, not_added
 
@@ -65,6 +69,17 @@ def _(operator: Grouping, composer: Composer) -> frozenset[Column] | None:
 
 
 @dataclass(frozen=True)
+class Values:
+    """The stored values of an argument in each group, with their counts."""
+
+    column: Column
+    rows: Column
+    state: StateScan
+    members: Bag | None
+    """The values that appear in a group or disappear from it."""
+
+
+@dataclass(frozen=True)
 class Groups:
     """Groups, and how each of their aggregates is maintained."""
 
@@ -73,6 +88,7 @@ class Groups:
     rows: Column
     added: tuple[AddedAggregate, ...]
     extremes: tuple[Extreme, ...]
+    ordered: tuple[OrderedAggregate, ...]
     looks: Looks | None
 
     @property
@@ -109,28 +125,36 @@ def _store_groups(
     rows = Aggregate(
         Column(composer.symbols.fresh("idivm_rows"), "bigint"), Scalar.read("count(*)")
     )
-    added, extremes = [], []
+    added, extremes, ordered = [], [], []
     for aggregate in operator.aggregates:
         if (
             extreme := extreme_of(aggregate, argument_type(aggregate, composer), composer)
         ) is not None:
             extremes.append(extreme)
+        elif (found := ordered_aggregate(aggregate, composer)) is not None:
+            ordered.append(found)
         else:
             added.append(added_aggregate(aggregate, rows.column, operator.input.not_null, composer))
     coarse = () if alike else look_alike(operator.by, composer.types)
     looks = looks_of(coarse, composer) if coarse else None
     calls = [call for item in added for call in item.calls(rows.column)]
     calls += [looks.call] if looks is not None else []
-    counted = {item.argument: item for item in added if item.distinct}
+    counted = {
+        item.argument: argument_type(item.aggregate, composer) for item in added if item.distinct
+    }
+    counted |= {item.argument: ColumnType(item.type, comparable=True) for item in ordered}
     if changed is not None and counted:
         changed = _read_once(changed, operator, composer)
-    values = [_store_values(item, operator, changed, composer) for item in counted.values()]
+    values = {
+        argument: _store_values(argument, type_, operator, changed, composer)
+        for argument, type_ in counted.items()
+    }
     whole = Grouping(operator.input, operator.by, (*operator.aggregates, rows, *calls))
     state = store(role, whole, operator.by, composer)
-    groups = Groups(whole, rows.column, tuple(added), tuple(extremes), looks)
+    groups = Groups(whole, rows.column, tuple(added), tuple(extremes), tuple(ordered), looks)
     composer.groups[role] = groups
     if changed is not None:
-        _add(Upkeep(state, composer), groups, changed, dict(zip(counted, values, strict=True)))
+        _add(Upkeep(state, composer), groups, changed, values)
     return state
 
 
@@ -138,8 +162,11 @@ def _is_maintained(aggregate: Aggregate, groups: Grouping, composer: Composer) -
     """Return whether an aggregate can be maintained without recomputing its group."""
     if extreme_of(aggregate, argument_type(aggregate, composer), composer) is not None:
         return True
-    if aggregate.distinct and len(groups.by) >= INDEXED_AT_MOST:
+    ordered = ordered_aggregate(aggregate, composer)
+    if (aggregate.distinct or ordered) and len(groups.by) >= INDEXED_AT_MOST:
         return False
+    if ordered is not None:
+        return composer.repeats(groups.input, {*groups.by, *ordered.argument.references})
     return is_added(aggregate, composer)
 
 
@@ -153,14 +180,17 @@ def _read_once(changed: Bag, groups: Grouping, composer: Composer) -> Bag:
 
 
 def _store_values(
-    added: AddedAggregate, groups: Grouping, changed: Bag | None, composer: Composer
-) -> tuple[Column, Bag | None]:
-    """Store the values of an argument in each group; return their column and the values that change."""
-    type_ = argument_type(added.aggregate, composer)
+    argument: Scalar,
+    type_: ColumnType | None,
+    groups: Grouping,
+    changed: Bag | None,
+    composer: Composer,
+) -> Values:
+    """Store the values of an argument in each group, and how many rows have each."""
     assert type_ is not None
     value = composer.column("distinct_value")
     composer.types[value.symbol] = replace(type_, domain=False)
-    scalar = added.argument
+    scalar = argument
     if type_.name in TEXTS:
         text = "substr(sha256(convert_to(x::text, getdatabaseencoding()::text)), 1, 16)"
         scalar = filled(text, x=scalar)
@@ -173,14 +203,15 @@ def _store_values(
     rows = Grouping(valued(groups.input), (*groups.by, value))
     change = changed and Bag(valued(changed.plan, changed.sign), changed.sign)
     state = _store_groups(rows, change, composer, composer.name("values"), alike=True)
-    return value, members_of(state, composer)
+    count = composer.groups[state.role].rows
+    return Values(value, count, state, members_of(state, composer))
 
 
 def _add(
     upkeep: Upkeep,
     groups: Groups,
     changed: Bag,
-    values: Mapping[Scalar, tuple[Column, Bag | None]],
+    values: Mapping[Scalar, Values],
 ) -> None:
     """Apply the change of each group to its stored values."""
     by, rows, composer, extremes = groups.by, groups.rows, upkeep.composer, groups.extremes
@@ -190,13 +221,19 @@ def _add(
     parts = {"fewer": "x < 0", "more": more} if by else {}
     parts |= {"doubtful": "r > 0"} if groups.may_lose else {}
     conditions = [(name, _fill_in(text, x=rows, r=removed)) for name, text in parts.items()]
-    grouped = _change_of_groups(groups, changed, values, removed, composer)
+    grouped: Operator = _change_of_groups(groups, changed, values, removed, composer)
+    found = {
+        item.aggregate.column: composer.fresh(item.aggregate.column) for item in groups.ordered
+    }
+    if groups.ordered:
+        grouped = _with_found(grouped, groups, changed, values, found, composer)
     delta, *subsets = composer.assign_apart(
         f"{upkeep.state.role}_change", grouped, grouped.columns, conditions
     )
     lost = _groups_to_read_again(upkeep, groups, subsets[-1]) if groups.may_lose else None
     stored = {
-        c: Scalar.column(upkeep.stored(c)) for c in (*groups.numbers, *(e.column for e in extremes))
+        c: Scalar.column(upkeep.stored(c))
+        for c in (*groups.numbers, *(e.column for e in extremes), *found)
     }
     added = {c: filled("x + y", x=stored[c], y=c) for c in groups.numbers}
     if lost is not None and groups.looks is not None:
@@ -208,7 +245,11 @@ def _add(
         *((item.aggregate.column, item.value_of(added)) for item in groups.added),
     ]
     sets += [(item.column, item.value_after(stored[item.column])) for item in extremes]
+    sets += [(column, Scalar.column(new)) for column, new in found.items()]
     moved = [filled("x <> 0", x=column) for column in groups.numbers]
+    moved += [
+        filled("x IS DISTINCT FROM y", x=stored[column], y=new) for column, new in found.items()
+    ]
     where = disjunction([*moved, *(item.improves(stored[item.column]) for item in extremes)])
     if extremes:
         doubt = disjunction(item.doubt(stored[item.column]) for item in extremes)
@@ -220,7 +261,35 @@ def _add(
         alone = {column: Scalar.column(column) for column in groups.numbers}
         items = [Item(item.aggregate.column, item.value_of(alone)) for item in groups.added]
         items += [Item(item.column, Scalar.column(item.inserted)) for item in extremes]
+        items += [Item(column, Scalar.column(new)) for column, new in found.items()]
         upkeep.insert(Projection(subsets[1], (*map(Item.kept, (*by, *groups.numbers)), *items)))
+
+
+def _with_found(
+    grouped: Operator,
+    groups: Groups,
+    changed: Bag,
+    values: Mapping[Scalar, Values],
+    found: Mapping[Column, Column],
+    composer: Composer,
+) -> Operator:
+    """Return the changes of groups with the new percentiles and modes, in the columns `found`."""
+    by = groups.by
+    affected = composer.assign(PARTS, Distinct(shown(changed.plan, by)), by) if by else None
+    for argument in dict.fromkeys(item.argument for item in groups.ordered):
+        counted = values[argument]
+        items = [item for item in groups.ordered if item.argument == argument]
+        rows: Operator = counted.state
+        if affected is not None:
+            composer.probe(counted.state, by)
+            rows = shown(composer.identify(affected, rows, by), rows.columns)
+        result = results(items, rows, by, counted.column, counted.rows, composer)
+        names = {column: composer.fresh(column) for column in by}
+        names |= {item.aggregate.column: found[item.aggregate.column] for item in items}
+        result, _ = copied(result, composer.symbols, names)
+        condition = same(((column, names[column]) for column in by), grouped.not_null)
+        grouped = LeftJoin(grouped, result, condition)
+    return shown(grouped, (c for c in grouped.columns if c not in {*names} - {*by}))
 
 
 def _groups_to_read_again(upkeep: Upkeep, groups: Groups, delta: DiffScan) -> DiffScan:
@@ -239,7 +308,7 @@ def _groups_to_read_again(upkeep: Upkeep, groups: Groups, delta: DiffScan) -> Di
 def _change_of_groups(
     groups: Groups,
     changed: Bag,
-    values: Mapping[Scalar, tuple[Column, Bag | None]],
+    values: Mapping[Scalar, Values],
     removed: Column,
     composer: Composer,
 ) -> Grouping:
@@ -257,15 +326,14 @@ def _change_of_groups(
     if not values:
         return own
     parts = [own]
-    for argument, (value, values_change) in values.items():
-        if values_change is not None:
-            distinct = [
-                item for item in groups.added if item.distinct and item.argument == argument
-            ]
+    for argument, counted in values.items():
+        values_change = counted.members
+        distinct = [item for item in groups.added if item.distinct and item.argument == argument]
+        if values_change is not None and distinct:
             sums = [
                 c
                 for item in distinct
-                for c in item.deltas(values_change.sign, rows, Scalar.column(value))
+                for c in item.deltas(values_change.sign, rows, Scalar.column(counted.column))
             ]
             parts.append(Grouping(values_change.plan, by, tuple(dict.fromkeys(sums))))
     columns = list(dict.fromkeys(item.column for part in parts for item in part.aggregates))
