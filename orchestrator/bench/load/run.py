@@ -74,6 +74,7 @@ def run(
     master: str = "local[*]",
     kills: int = 0,
     stream: bool = False,
+    matrix: bool = False,
     seed: int = 1,
     pg: int | None = None,
     say: Callable[[str], None] = progress,
@@ -100,9 +101,14 @@ def run(
                 jdbc_jar=jdbc_jar,
                 master=master,
                 kills=kills,
+                matrix=matrix,
                 seed=seed,
                 say=say,
             )
+    if matrix:
+        from orchestrator.bench.load.matrix.run import run_matrix
+
+        return run_matrix(dsn, seed=seed, master=master, say=say)
     if kills:
         from orchestrator.bench.load.kills import run_kills
 
