@@ -351,6 +351,7 @@ class Loader:
                 + (
                     " To load the last row of each key, name the column that orders them (--order)."
                     if isinstance(error, psycopg.errors.CardinalityViolation)
+                    and all(load.mode == "upsert" for _, load, _ in loads)
                     else ""
                 )
             )
