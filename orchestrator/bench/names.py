@@ -237,6 +237,11 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         action="store_true",
         help="instead, load generated values of all types by all paths, and count what changes",
     )
+    sub.add_argument(
+        "--part",
+        choices=("csv", "small"),
+        help="measure only plain CSV beside \\copy, or only small loads",
+    )
     sub.add_argument("--seed", type=int, default=1, help="seed of the kills and of the matrix")
     sub.add_argument("--jdbc-jar", metavar="JAR", help="PostgreSQL JDBC driver")
     sub.add_argument("--master", default="local[*]", help="Spark master")
