@@ -75,7 +75,9 @@ def reason_of(error: Exception) -> str | None:
 
     if not isinstance(error, (PySparkException, Py4JJavaError)):
         return None
-    return re.sub(r"\s*SQLSTATE: .*$|^\[[\w.]+\] ", "", _reason(error)).rstrip(". ;")
+    # Spark suggests all columns of the source, of which one is ours, and settings that loads do not take.
+    ours = r", `idivm: \w+`|`idivm: \w+`, | If necessary set .*? to bypass this error\."
+    return re.sub(rf"\s*SQLSTATE: .*$|^\[[\w.]+\] |{ours}", "", _reason(error)).rstrip(". ;")
 
 
 def _reason(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -348,6 +349,13 @@ def test_what_is_asked_wrongly_is_said(orc: Orchestrator, spark: Any, tmp_path: 
         orc.load(path, "t", mode="upsert", spark=spark)
     with pytest.raises(UsageError, match="Name the table"):
         orc.load(path)
+    for where, reason in (
+        ("b > 1", r"`b` cannot be resolved.*\[`a`\]"),
+        ("1 / (a - 1) > 0", "zero"),
+    ):
+        with pytest.raises(LoadError, match=rf"t.csv.*{reason}") as raised:
+            orc.load(path, "t", where=where, spark=spark)
+        assert not re.search("idivm:|ansi", str(raised.value))
 
 
 def test_the_ledger_says_what_came_from_where(

@@ -60,6 +60,8 @@ _VIOLATIONS = (
     psycopg.errors.CardinalityViolation,
 )
 """The errors that rows cause when they are moved; the last one means two rows with a key in an upsert."""
+_PASSING = ("08", "25", "40", "53", "55", "57", "58", "XX")
+"""The classes of errors that have nothing to do with rows: connections, locks, resources, the server."""
 
 
 class Loader:
@@ -325,6 +327,13 @@ class Loader:
             if isinstance(error, GoneError):
                 raise
             raise LoadError(self._violation(loads, error)) from error
+        except psycopg.Error as error:
+            # Such as the error of a trigger.
+            if not error.sqlstate or error.sqlstate.startswith(_PASSING):
+                raise
+            for _, load, _ in loads:
+                catalog_loads.fail(self.connection, load.id)
+            raise LoadError(_refused(loads, error)) from error
         self.say(str(decision), True)
         for item, load, _ in loads:
             if load.quarantine and moved[load.id].rejected:
@@ -340,7 +349,6 @@ class Loader:
     ) -> str:
         """Return the message for a violated constraint, with the place of the first such row."""
         names = ", ".join(str(item.wanted.into) for item, _, _ in loads)
-        sources = sources_of([item.wanted.source for item, _, _ in loads])
         conflict = (
             None if any(load.quarantine for _, load, _ in loads) else self._first_conflict(loads)
         )
@@ -355,10 +363,7 @@ class Loader:
                     else ""
                 )
             )
-        diag = error.diag
-        texts = f"{diag.message_primary or error}".rstrip(".")
-        detail = f" ({diag.message_detail.rstrip('.')})" if diag.message_detail else ""
-        return f"Nothing was loaded into {names} from {sources}: {texts}{detail}. Correct the rows, or the constraint."
+        return _refused(loads, error)
 
     def _first_conflict(
         self, loads: Sequence[tuple[Opened, ledger.Load, int]]
@@ -401,6 +406,17 @@ def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, 
     """Return the first rows that a load rejected; all of them are in idivm.rejected_rows."""
     rows = catalog_loads.rejected_rows(connection, load, _SHOWN)
     return tuple(RejectedRow(*row) for row in rows)
+
+
+def _refused(loads: Sequence[tuple[Opened, ledger.Load, int]], error: psycopg.Error) -> str:
+    """Return PostgreSQL's reason why the rows cannot be moved, with the names of tables and sources."""
+    names = ", ".join(str(item.wanted.into) for item, _, _ in loads)
+    sources = sources_of([item.wanted.source for item, _, _ in loads])
+    diag = error.diag
+    reason = f"{diag.message_primary or error}".rstrip(".")
+    detail = f" ({diag.message_detail.rstrip('.')})" if diag.message_detail else ""
+    where = ", or the constraint" if isinstance(error, _VIOLATIONS) else ", or the trigger"
+    return f"Nothing was loaded into {names} from {sources}: {reason}{detail}. Correct the rows{where}."
 
 
 def _done_before(connection: Connection[Any], opened: Opened) -> int | None:
