@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -202,3 +203,24 @@ def test_constraints_at_the_end_name_the_row(orc: Orchestrator, spark: Any, tmp_
     assert orc.connection.execute(
         "SELECT count(*), (SELECT count(*) FROM idivm.rejected_rows) FROM c"
     ).fetchall() == [(1, 0)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_a_damaged_file_is_named_with_the_reason(
+    orc: Orchestrator, spark: Any, tmp_path: Path, kind: str
+) -> None:
+    orc.execute("CREATE TABLE t (a int)")
+    path = tmp_path / f"t.{kind}"
+    if kind == "parquet":
+        arrow_parquet.write_table(pa.table({"a": pa.array(range(9999), pa.int32())}), path)
+    else:
+        arrow_orc.write_table(pa.table({"a": pa.array(range(9999), pa.int32())}), path)
+    sound = path.read_bytes()
+    for data in (b"something else", sound[:-10], sound[:30] + bytes(20_000) + sound[20_030:]):
+        path.write_bytes(data)
+        with pytest.raises(LoadError, match=rf"t.{kind}.*: \S+") as raised:
+            orc.load(path, "t", spark=spark)
+        internal = r"calling o\d|Py4J|java\.|org\.apache|Job aborted|reading file \S+$"
+        assert not re.search(internal, str(raised.value))
+    assert orc.connection.execute("SELECT count(*) FROM t").fetchone() == (0,)

@@ -36,7 +36,7 @@ from orchestrator.spark.loading.effects import (
     with_those_above,
 )
 from orchestrator.spark.loading.here import copy_here
-from orchestrator.spark.loading.messages import public, reasons_of, sources_of
+from orchestrator.spark.loading.messages import described_row, public, reasons_of, sources_of
 from orchestrator.spark.loading.opening import Opened, layout_of, open_table, prepared
 from orchestrator.spark.loading.progress import (
     Clock,
@@ -277,7 +277,7 @@ class Loader:
         locate(self.spark, self.connection, load.id, opened.frame)
         rejected = rejected_rows(self.connection, load.id)
         rows = [row for row in rejected if not load.quarantine or row.reason in reasons[-1]]
-        problem = str(rows[0]) if rows else reasons[-1].strip()
+        problem = described_row(rows[0], [opened.frame.source]) if rows else reasons[-1].strip()
         raise LoadError(
             f"Nothing was loaded into {opened.wanted.into}. {problem.rstrip('.')}."
             + (
@@ -353,8 +353,9 @@ class Loader:
             None if any(load.quarantine for _, load, _ in loads) else self._first_conflict(loads)
         )
         if conflict is not None:
+            text = described_row(conflict, [item.wanted.source for item, _, _ in loads])
             return (
-                f"Nothing was loaded into {names}. {str(conflict).rstrip('.')}. To load without such rows, "
+                f"Nothing was loaded into {names}. {text.rstrip('.')}. To load without such rows, "
                 "give --on-bad-row quarantine."
                 + (
                     " To load the last row of each key, name the column that orders them (--order)."
