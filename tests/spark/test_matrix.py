@@ -27,8 +27,8 @@ SMALL = {
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-SHARE = 6
-"""Unless everything runs, a run takes one of so many types, values and paths."""
+SHARE = 5
+"""Unless everything runs, a run takes one of so many types, values and paths, of half of the sources."""
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +42,12 @@ def spark() -> Iterator[Any]:
 def test_the_matrix(orc: Orchestrator, spark: Any, tmp_path: Path, whole: bool, part: int) -> None:
     """Loads values of all types by all paths; `idivm bench load --matrix` does the same."""
     matrix = Matrix(orc, spark, tmp_path, share=1 if whole else SHARE, part=part)
-    for source, run in SOURCES.items():
+    sources = [*SOURCES] if whole else [*SOURCES][part % 2 :: 2]
+    for source in sources:
         if source != "JDBC" or driver_jar() is not None:
-            run(matrix)
+            SOURCES[source](matrix)
     assert not matrix.wrong
-    assert matrix.compared > 1000
+    assert matrix.compared > 500
     if whole:
         assert all(bar.holds for bar in bars(matrix))
 

@@ -91,8 +91,11 @@ def run_database(matrix: Matrix) -> None:
         matrix.same(path, "there", "other")
         matrix.went(path, chosen, number)
     try:
-        expression = f"{names['numeric(8,2)']} + 1 AS id"
-        matrix.orc.load(url, "plain", options=whole, select=expression, spark=matrix.spark)
+        matrix.execute("DROP TABLE other")
+        expression = f"{names['numeric(8,2)']} + 1 AS sum"
+        matrix.orc.load(
+            url, "other", options=whole, select=expression, create=True, spark=matrix.spark
+        )
     except LoadError as error:
         if "cannot compute with the value NaN as decimal(8,2)" not in str(error):
             matrix.differs("JDBC, computed", "message", str(error), "cannot compute with NaN")
