@@ -214,8 +214,6 @@ class Loader:
 
     def _stage(self, opened: Opened, load: ledger.Load) -> int:
         """Fill the staging table by Spark's tasks; return the number of partitions."""
-        from orchestrator.spark.postgres_copy import TASKS, described, register
-
         task = CopyTask(
             self.dsn,
             load.id,
@@ -230,6 +228,8 @@ class Loader:
         ranges, text = opened.frame.ranges, opened.frame.text
         parts: int | None = len(ranges)
         if not ranges:
+            from orchestrator.spark.postgres_copy import TASKS, described, register
+
             rows = prepared(opened)
             # Spark asks the active session and the frame's session, which may be a caller's.
             for session in (self.spark(), rows.sparkSession):
