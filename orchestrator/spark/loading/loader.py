@@ -277,9 +277,10 @@ class Loader:
         locate(self.spark, self.connection, load.id, opened.frame)
         rejected = rejected_rows(self.connection, load.id)
         rows = [row for row in rejected if not load.quarantine or row.reason in reasons[-1]]
+        source = "" if rows else f" from {sources_of([opened.frame.source])}"
         problem = described_row(rows[0], [opened.frame.source]) if rows else reasons[-1].strip()
         raise LoadError(
-            f"Nothing was loaded into {opened.wanted.into}. {problem.rstrip('.')}."
+            f"Nothing was loaded into {opened.wanted.into}{source}. {problem.rstrip('.')}."
             + (
                 " To load without such rows, give --on-bad-row quarantine."
                 if rejected and not load.quarantine and "--options" not in problem
