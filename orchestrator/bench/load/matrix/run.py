@@ -62,10 +62,10 @@ def run_matrix(dsn: str, *, seed: int, master: str, say: Callable[[str], None]) 
                     "seconds": time.perf_counter() - started,
                 }
             )
-        described = machine(orchestrator.connection)
+        described, limits = machine(orchestrator.connection), bars(matrix)
     for difference in matrix.wrong[:20]:
         say(difference)
-    return Report("load", described, tuple(rows), bars(matrix))
+    return Report("load", described, tuple(rows), limits)
 
 
 def bars(matrix: Matrix) -> tuple[Bar, ...]:
