@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.runtime.progress import Progress
     from orchestrator.runtime.refresh import RefreshError, RefreshReport
     from orchestrator.runtime.unplanned import PlanReport
+    from orchestrator.spark.options import LoadOptions, StreamOptions
 
 __version__ = "0.1.0"
 
@@ -48,6 +49,7 @@ _HOMES = {
     "CheckReport": "orchestrator.runtime.diagnosis.comparison",
     "Explanation": "orchestrator.runtime.explain",
     "IdivmError": "orchestrator.errors",
+    "LoadOptions": "orchestrator.spark.options",
     "OptionValues": "orchestrator.frontend.options",
     "Orchestrator": "orchestrator.api",
     "Progress": "orchestrator.runtime.progress",
@@ -55,6 +57,7 @@ _HOMES = {
     "RefreshError": "orchestrator.runtime.refresh",
     "RefreshReport": "orchestrator.runtime.refresh",
     "StatementResult": "orchestrator.api",
+    "StreamOptions": "orchestrator.spark.options",
     "ViewInfo": "orchestrator.catalog",
     "connect": "orchestrator.api",
 }
@@ -67,6 +70,7 @@ __all__ = [
     "DatabaseError",
     "Explanation",
     "IdivmError",
+    "LoadOptions",
     "MigrationError",
     "NameTakenError",
     "NotFoundError",
@@ -79,6 +83,7 @@ __all__ = [
     "RightsError",
     "ServerError",
     "StatementResult",
+    "StreamOptions",
     "UnsupportedError",
     "UsageError",
     "ViewInfo",

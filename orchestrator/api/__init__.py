@@ -3,10 +3,13 @@
 from orchestrator.api.connecting import accelerate, default_dsn, dsn_of, named_dsn
 from orchestrator.api.orchestrator import Orchestrator, connect
 from orchestrator.api.statements import StatementResult
+from orchestrator.spark.options import LoadOptions, StreamOptions
 
 __all__ = [
+    "LoadOptions",
     "Orchestrator",
     "StatementResult",
+    "StreamOptions",
     "accelerate",
     "connect",
     "default_dsn",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,9 +16,19 @@ from orchestrator.catalog import streams
 from orchestrator.catalog.streams import StreamStatus
 from orchestrator.frontend.options import seconds
 from orchestrator.frontend.statements import parse_name
+from orchestrator.spark.options import (
+    LoadOptions,
+    RowOptions,
+    RunOptions,
+    StreamOptions,
+    TableOptions,
+    check_names,
+    chosen,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+    from typing_extensions import Unpack
 
     from orchestrator.spark.loading.effects import Decision
     from orchestrator.spark.loading.report import LoadReport
@@ -32,64 +42,25 @@ class Loads(Statements):
         self,
         source: str | Path | Sequence[str | Path] | DataFrame,
         into: str | None = None,
-        *,
-        create: bool = False,
-        add_columns: bool = False,
-        mode: str | None = None,
-        key: Sequence[str] = (),
-        op: str | None = None,
-        order: str | None = None,
-        format: str | None = None,  # noqa: A002 - the name in Spark
-        options: Mapping[str, str] | None = None,
-        where: str | None = None,
-        select: str | None = None,
-        partitions: int | None = None,
-        on_bad_row: str | None = None,
-        max_bad_rows: int | None = None,
-        views: str = "auto",
-        master: str | None = None,
-        config: Mapping[str, object] | None = None,
-        resume: bool = False,
-        again: bool = False,
-        spark: SparkSession | None = None,
-        say: Callable[..., None] | None = None,
+        **options: Unpack[LoadOptions],
     ) -> LoadReport:
         """Load files, a database or a DataFrame into a table with Spark, each row exactly once.
 
         Without `into`, `source` is a load file (TOML) that names several tables. Spark runs at `master`, else
-        at IDIVM_SPARK_MASTER, else on all cores of this machine.
+        at IDIVM_SPARK_MASTER, else on all cores of this machine. `LoadOptions` lists the options.
         """
         from orchestrator.spark.loading.job import tables_of
         from orchestrator.spark.loading.load import run
-        from orchestrator.spark.loading.progress import silent
 
-        said = {
-            "create": create or None,
-            "add_columns": add_columns or None,
-            "mode": mode,
-            "key": list(key) or None,
-            "op": op,
-            "order": order,
-            "format": format,
-            "options": dict(options) if options else None,
-            "where": where,
-            "select": select,
-            "partitions": partitions,
-            "on_bad_row": on_bad_row,
-            "max_bad_rows": max_bad_rows,
-        }
-        tables = tables_of(source, into, {k: v for k, v in said.items() if v is not None})
+        check_names(options, LoadOptions, "load")
+        tables = tables_of(source, into, chosen(options, TableOptions))
         with self._ours("Loading"):
             report, decision = run(
                 self.connection,
                 tables,
-                master=master,
-                config=config,
-                views=views,
-                resume=resume,
-                again=again,
-                spark=spark,
-                say=say or silent,
+                resume=options.get("resume", False),
+                again=options.get("again", False),
+                **chosen(options, RunOptions),
             )
         return self._with_views(report, decision)
 
@@ -97,71 +68,42 @@ class Loads(Statements):
         self,
         source: str | Path | Sequence[str | Path],
         into: str,
-        *,
-        name: str | None = None,
-        mode: str | None = None,
-        key: Sequence[str] = (),
-        op: str | None = None,
-        order: str | None = None,
-        format: str | None = None,  # noqa: A002 - the name in Spark
-        options: Mapping[str, str] | None = None,
-        where: str | None = None,
-        select: str | None = None,
-        on_bad_row: str | None = None,
-        max_bad_rows: int | None = None,
-        interval: str = "1s",
-        most_files: int = 1000,
-        once: bool = False,
-        views: str = "auto",
-        master: str | None = None,
-        config: Mapping[str, object] | None = None,
-        spark: SparkSession | None = None,
-        say: Callable[..., None] | None = None,
-        on_batch: Callable[[StreamBatch], None] | None = None,
-        stop: threading.Event | None = None,
+        **options: Unpack[StreamOptions],
     ) -> None:
         """Load files as they arrive, or a streaming source of Spark, in batches, each row exactly once.
 
         Each batch ends with the views that read the table. The call returns when `stop` is set or, with
         `once`, when all that has arrived is loaded. The database records which batches are in the table, so a
-        stream of the same name continues where the last one ended, whatever ended it.
+        stream of the same name continues where the last one ended, whatever ended it. `StreamOptions` lists
+        the options.
         """
         from orchestrator.spark.loading.job import tables_of
-        from orchestrator.spark.loading.progress import silent
-        from orchestrator.spark.streams.batches import StreamOptions
+        from orchestrator.spark.streams.batches import Pace
         from orchestrator.spark.streams.run import run_stream
 
-        settings = {
-            "mode": mode,
-            "key": list(key) or None,
-            "op": op,
-            "order": order,
-            "format": format,
-            "options": dict(options) if options else None,
-            "where": where,
-            "select": select,
-            "on_bad_row": on_bad_row,
-            "max_bad_rows": max_bad_rows,
-        }
-        (table,) = tables_of(source, into, {k: v for k, v in settings.items() if v is not None})
+        check_names(options, StreamOptions, "load_stream")
+        (table,) = tables_of(source, into, chosen(options, RowOptions))
+        on_batch = options.get("on_batch")
 
         def finished(batch: StreamBatch, decision: Decision) -> None:
             report = self._with_views(batch.report, decision)
             if on_batch is not None:
                 on_batch(replace(batch, report=report))
 
+        pace = Pace(
+            options.get("name"),
+            seconds(options.get("interval", "1s")),
+            options.get("most_files", 1000),
+            options.get("once", False),
+        )
         with self._ours("Loading"):
             run_stream(
                 self.connection,
                 table,
-                StreamOptions(name, seconds(interval), most_files, once),
+                pace,
                 finished,
-                master=master,
-                config=config,
-                views=views,
-                spark=spark,
-                say=say or silent,
-                stop=stop or threading.Event(),
+                stop=options.get("stop") or threading.Event(),
+                **chosen(options, RunOptions),
             )
 
     def ended_by(self, error: Exception) -> Literal["server", "spark"] | None:

@@ -232,7 +232,17 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument(
         "--stream", action="store_true", help="with --kills, kill streams, executors and the server"
     )
-    sub.add_argument("--seed", type=int, default=1, help="seed of the kills")
+    sub.add_argument(
+        "--matrix",
+        action="store_true",
+        help="instead, load generated values of all types by all paths, and count what changes",
+    )
+    sub.add_argument(
+        "--part",
+        choices=("csv", "small"),
+        help="measure only plain CSV beside \\copy, or only small loads",
+    )
+    sub.add_argument("--seed", type=int, default=1, help="seed of the kills and of the matrix")
     sub.add_argument("--jdbc-jar", metavar="JAR", help="PostgreSQL JDBC driver")
     sub.add_argument("--master", default="local[*]", help="Spark master")
     _add_plot(sub)

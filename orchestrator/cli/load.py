@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from orchestrator.api import connect
+from orchestrator.api import LoadOptions, StreamOptions, connect
 from orchestrator.cli.signals import stop_at_signals
 from orchestrator.errors import IdivmError, ServerError, UsageError
 
@@ -122,35 +122,6 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 def load(options: argparse.Namespace) -> int:
     """Run `idivm load`."""
     say = _progress(options.json)
-    shared: dict[str, Any] = {
-        "master": options.master,
-        "config": _pairs("--config", options.config),
-        "views": options.views,
-        "say": say,
-    }
-    said = {
-        name: value
-        for name in (
-            "mode",
-            "format",
-            "op",
-            "order",
-            "where",
-            "select",
-            "partitions",
-            "on_bad_row",
-            "max_bad_rows",
-        )
-        if (value := getattr(options, name)) is not None
-    }
-    if options.create:
-        said["create"] = True
-    if options.add_columns:
-        said["add_columns"] = True
-    if options.key:
-        said["key"] = [name.strip() for name in options.key.split(",")]
-    if options.options:
-        said["options"] = _pairs("--options", options.options)
     is_job = options.into is None and [Path(source).suffix for source in options.sources] == [
         ".toml"
     ]
@@ -166,15 +137,13 @@ def load(options: argparse.Namespace) -> int:
             raise UsageError(
                 "A stream always continues after its last batch: omit --resume and --again."
             )
-        return _stream(options, said | shared)
+        return _stream(options, _given(options, StreamOptions, say))
     if options.once or options.name:
         raise UsageError("--once and --name belong to a stream: add --stream, or omit them.")
-    shared |= {"resume": options.resume, "again": options.again}
+    given = _given(options, LoadOptions, say)
+    source = Path(options.sources[0]) if is_job else options.sources
     with connect(options.dsn) as orchestrator:
-        if is_job:
-            report = orchestrator.load(Path(options.sources[0]), **said, **shared)
-        else:
-            report = orchestrator.load(options.sources, options.into, **said, **shared)
+        report = orchestrator.load(source, options.into, **given)
     say("")
     if options.json:
         value = {**dataclasses.asdict(report), "seconds": report.seconds}
@@ -182,6 +151,19 @@ def load(options: argparse.Namespace) -> int:
     else:
         _summary(report)
     return 0
+
+
+def _given(options: argparse.Namespace, kind: type, say: Callable[..., None]) -> dict[str, Any]:
+    """Return the options of a load or a stream as keywords."""
+    values = {
+        **vars(options),
+        "key": [name.strip() for name in options.key.split(",")] if options.key else [],
+        "options": _pairs("--options", options.options),
+        "config": _pairs("--config", options.config),
+        "most_files": options.max_files,
+        "say": say,
+    }
+    return {name: values[name] for name in kind.__annotations__ if name in values}
 
 
 _ATTEMPTS = 5
@@ -213,14 +195,7 @@ def _stream(options: argparse.Namespace, given: dict[str, Any]) -> int:
         with connect(options.dsn) as orchestrator:
             try:
                 orchestrator.load_stream(
-                    *(options.sources, options.into),
-                    name=options.name,
-                    interval=options.interval,
-                    most_files=options.max_files,
-                    once=options.once,
-                    on_batch=print_batch,
-                    stop=stop,
-                    **given,
+                    options.sources, options.into, on_batch=print_batch, stop=stop, **given
                 )
             except (IdivmError, psycopg.Error) as error:
                 ended = orchestrator.ended_by(error)

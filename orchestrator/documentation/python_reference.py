@@ -51,9 +51,9 @@ def _members(name: str, cls: type) -> Iterator[str]:
     fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     hints = getattr(cls, "__annotations__", {}) if not fields else {}
     attributes = [(field.name, str(field.type)) for field in fields] or [
-        (key, str(value)) for key, value in hints.items() if issubclass(cls, dict)
+        (key, value.__forward_arg__) for key, value in hints.items() if issubclass(cls, dict)
     ]
-    if attributes and not issubclass(cls, dict):
+    if attributes and cls is not idivm.OptionValues:  # which have a page of their own
         yield from ("| attribute | type |", "|---|---|")
         for key, kind in attributes:
             yield f"| `{key}` | `{kind.replace('|', chr(92) + '|')}` |"

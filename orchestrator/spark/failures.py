@@ -14,6 +14,7 @@ from orchestrator.spark.java import Java
 _PREFIX = re.compile(
     r'^(\S+ ERROR [\w.$]+: )?(Exception in thread "[^"]*" )?([\w.$]+(Exception|Error): )?'
 )
+_WITHOUT_REASON = re.compile(r"error while reading file|ould not read footer|Job aborted")
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -65,7 +66,7 @@ def failed(error: Exception) -> SparkError | None:
     from pyspark.errors import PySparkException
 
     is_from_spark = isinstance(error, (PySparkException, Py4JError))
-    return SparkError(f"Spark failed: {_reason(error)}") if is_from_spark else None
+    return SparkError(f"Spark failed: {_bare(_reason(error))}.") if is_from_spark else None
 
 
 def reason_of(error: Exception) -> str | None:
@@ -75,7 +76,18 @@ def reason_of(error: Exception) -> str | None:
 
     if not isinstance(error, (PySparkException, Py4JJavaError)):
         return None
-    return re.sub(r"\s*SQLSTATE: .*$|^\[[\w.]+\] ", "", _reason(error)).rstrip(". ;")
+    return _bare(_reason(error))
+
+
+def _bare(text: str) -> str:
+    """Return a message of Spark without its class and its final period.
+
+    >>> _bare("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012")
+    'Division by zero'
+    """
+    # Spark suggests all columns of the source, of which one is ours, and settings that loads do not take.
+    ours = r", `idivm: \w+`|`idivm: \w+`, | If necessary set .*? to bypass this error\."
+    return re.sub(rf"\s*SQLSTATE: .*$|^\[[\w.]+\] |{ours}", "", text).rstrip(". ;")
 
 
 def _reason(error: Exception) -> str:
@@ -92,7 +104,20 @@ def _reason(error: Exception) -> str:
     if raised and "Traceback (most recent call last)" in str(texts):
         return str(raised[-1])
     lines = str(texts).strip().splitlines() or [type(error).__name__]
-    return lines[-1 if isinstance(error, PythonException) else 0]  # the end of a worker's trace
+    line = lines[-1 if isinstance(error, PythonException) else 0]  # the end of a worker's trace
+    if _WITHOUT_REASON.search(line) and (cause := _first_cause(error)) and cause not in line:
+        aborted = line.startswith("Job aborted")
+        return cause if aborted else f"{line.partition(' SQLSTATE: ')[0].rstrip('. ')}: {cause}"
+    return line
+
+
+def _first_cause(error: Exception) -> str:
+    """Return the message of the exception in Java that caused all others."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while java is not None and (cause := java.getCause()) is not None:
+        java = cause
+    message = str(java.getMessage() or "") if java is not None else ""
+    return message.strip().partition("\n")[0]
 
 
 def _last_words(log: Path) -> str:

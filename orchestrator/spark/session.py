@@ -57,7 +57,7 @@ def spark_session(
     if pyspark.SparkContext._gateway is not None:
         raise SparkError(
             "Spark runs already in this Python process, which can hold only one: "
-            "call idivm in a process of its own."
+            "give its session (spark=session), or call idivm in a process of its own."
         )
     java = find_java()
     with ExitStack() as stack:

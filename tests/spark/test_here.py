@@ -68,3 +68,20 @@ def test_what_else_there_is_takes_spark(orc: Orchestrator, files: Path) -> None:
         orc.load(files, "t", options={"comment": "#"}, where="a > 0")
     with pytest.raises(NotFoundError, match="no file or folder"):
         orc.load(files / "missing.csv", "t")
+
+
+def test_an_error_at_the_end_names_files_and_table(orc: Orchestrator, files: Path) -> None:
+    (files / "2.csv").write_text("a,b\n1,x\n1,y\n")
+    with pytest.raises(LoadError, match=r"2.csv, line 3, column a: .*same key: \(1\)") as raised:
+        orc.load(files / "2.csv", "t", mode="replace")
+    assert "--order" not in str(raised.value)  # which only upsert has
+    orc.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$"
+        " BEGIN RAISE EXCEPTION 'not today.'; END $$;"
+        "CREATE TRIGGER refuse BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    with pytest.raises(LoadError, match=r"loaded into t from \S+/1.csv: not today. Correct the"):
+        orc.load(files / "1.csv", "t")
+    assert orc.connection.execute("SELECT count(*) FROM idivm.load_parts").fetchone() == (0,)
+    orc.execute("DROP TRIGGER refuse ON t")
+    assert orc.load(files / "1.csv", "t").tables[0].loaded == 2

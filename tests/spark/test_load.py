@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -348,6 +349,43 @@ def test_what_is_asked_wrongly_is_said(orc: Orchestrator, spark: Any, tmp_path: 
         orc.load(path, "t", mode="upsert", spark=spark)
     with pytest.raises(UsageError, match="Name the table"):
         orc.load(path)
+    for where, reason in (
+        ("b > 1", r"`b` cannot be resolved.*\[`a`\]"),
+        ("1 / (a - 1) > 0", "zero"),
+    ):
+        with pytest.raises(LoadError, match=rf"t.csv.*{reason}") as raised:
+            orc.load(path, "t", where=where, spark=spark)
+        assert not re.search("idivm:|ansi", str(raised.value))
+
+
+def test_columns_that_differ_only_in_case(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.orc
+    import pyarrow.parquet
+
+    orc.execute('CREATE TABLE t (id int, a date, "A" date); CREATE TABLE u (LIKE t)')
+    orc.execute("INSERT INTO u VALUES (1, '0044-03-15 BC', 'infinity')")
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"id,A,a\n1,infinity,0044-03-15 BC\n"))
+    document = b'{"id": 1, "A": "infinity", "a": "0044-03-15 BC"}\n'
+    (tmp_path / "t.json.gz").write_bytes(gzip.compress(document))
+    info = orc.connection.info
+    url = f"jdbc:postgresql://127.0.0.1:{info.port}/{info.dbname}?user={info.user}"
+    days = pa.array([18_000], pa.int32()).cast(pa.date32())
+    typed = pa.table({"id": pa.array([1], pa.int32()), "A": days, "a": days})
+    pa.parquet.write_table(typed, tmp_path / "t.parquet")
+    pa.orc.write_table(typed, tmp_path / "t.orc")
+    for kind in ("parquet", "orc"):
+        orc.load(tmp_path / f"t.{kind}", "t", spark=spark, select="A, a, id")
+    assert rows(orc, 'SELECT DISTINCT id, a = "A" FROM t') == [(1, True)]
+    sources: list[tuple[Any, dict[str, str]]] = [
+        *((tmp_path / name, {}) for name in ("t.csv.gz", "t.json.gz")),
+        *([(url, {"dbtable": "u"})] if driver_jar() else []),
+    ]
+    for source, options in sources:
+        for select in (None, "*", "A, a, id"):
+            orc.execute("TRUNCATE t")
+            orc.load(source, "t", spark=spark, select=select, options=options, again=True)
+            assert rows(orc, "SELECT t::text FROM t") == rows(orc, "SELECT u::text FROM u"), source
 
 
 def test_the_ledger_says_what_came_from_where(

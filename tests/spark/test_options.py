@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("pyarrow")
 
 from orchestrator.errors import UsageError
 from orchestrator.spark.formats.options import as_spark_spells, checked
+from orchestrator.spark.loading.messages import described_row
+from orchestrator.spark.loading.report import RejectedRow
+from orchestrator.spark.loading.sources import Source
 
 REFUSED = [
     ("csv", {"comment": "#"}, "CSV files has no option comment: each line is a row"),
@@ -42,3 +47,12 @@ def test_options_reach_readers_under_their_names() -> None:
     }
     found = as_spark_spells("parquet", checked("parquet", {"MERGESCHEMA": "false"}))
     assert found == {"mergeSchema": "false"}
+
+
+def test_a_row_without_a_place_is_shown() -> None:
+    row = RejectedRow(None, None, None, "a", "too large", "1\t" + "x" * 300)
+    message = described_row(row, [Source(("jdbc:postgresql://user@host/shop?password=x",))])
+    assert message.startswith("jdbc:postgresql://host/shop, the row (1, xxx")
+    assert message.endswith("xxx...), column a: too large")
+    placed = described_row(replace(row, file="t.csv", line=3), [Source(("frame:",))])
+    assert placed == "t.csv, line 3, column a: too large"

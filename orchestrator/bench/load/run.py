@@ -60,6 +60,7 @@ class _Bench:
     """The BSMA users, for the initial states."""
     jdbc_jar: str | None
     master: str
+    part: str | None
     say: Callable[[str], None]
 
 
@@ -74,6 +75,8 @@ def run(
     master: str = "local[*]",
     kills: int = 0,
     stream: bool = False,
+    matrix: bool = False,
+    part: str | None = None,
     seed: int = 1,
     pg: int | None = None,
     say: Callable[[str], None] = progress,
@@ -100,9 +103,15 @@ def run(
                 jdbc_jar=jdbc_jar,
                 master=master,
                 kills=kills,
+                matrix=matrix,
+                part=part,
                 seed=seed,
                 say=say,
             )
+    if matrix:
+        from orchestrator.bench.load.matrix.run import run_matrix
+
+        return run_matrix(dsn, seed=seed, master=master, say=say)
     if kills:
         from orchestrator.bench.load.kills import run_kills
 
@@ -112,136 +121,134 @@ def run(
     from orchestrator.spark.formats.jdbc import driver_jar
 
     jar = jdbc_jar or driver_jar()
-    bench = _Bench(dsn, rows, repeat, users, jar, master, say)
+    bench = _Bench(dsn, rows, repeat, users, jar, master, part, say)
     with _empty_table(dsn) as described, tempfile.TemporaryDirectory() as folder:
         speeds, bars = _throughput(bench, Path(folder))
         memory: tuple[dict[str, Any], ...] = ()
-        if memory_rows:
+        if memory_rows and part is None:
             memory, flat = _memory(bench, Path(folder), memory_rows)
             bars = (*bars, flat)
         return Report("load", described, (*speeds, *memory), bars)
 
 
 def _throughput(bench: _Bench, folder: Path) -> tuple[tuple[dict[str, Any], ...], tuple[Bar, ...]]:
-    from orchestrator.bench.load.streams import OF_BULK_AT_LEAST, measure_streams
     from orchestrator.spark.loading.load import SETTINGS
     from orchestrator.spark.session import spark_session
 
+    rows: list[dict[str, Any]] = []
+    bars: list[Bar] = []
     csv = folder / "parts.csv"
-    bench.say(f"writing {bench.rows:,} rows of CSV")
-    write_parts(csv, bench.rows)
-    config = {**SETTINGS, **({"spark.jars": bench.jdbc_jar} if bench.jdbc_jar else {})}
-    with spark_session(bench.master, "idivm bench load", **config) as spark:
-        parquet = folder / "parts.parquet"
-        frame = spark.read.option("header", "true").schema(_SCHEMA).csv(str(csv))
-        frame.write.parquet(str(parquet))
-
-        def load(path: Path, **said: Any) -> Callable[[], float]:
-            def once() -> float:
-                _truncate(bench.dsn)
-                bench.say(f"idivm load of {path.name} {' '.join(map(str, said))}")
-                with connect(bench.dsn) as orchestrator:
-                    report = orchestrator.load(path, f"{SCHEMA}.parts", again=True, **said)
-                _verify(bench)
-                return report.seconds
-
-            return once
-
-        def stream(path: Path, **said: Any) -> Callable[[], float]:
-            def once() -> float:
-                _truncate(bench.dsn)
-                bench.say(f"idivm load --stream of {path.name}")
-                batches: list[StreamBatch] = []
-                with connect(bench.dsn) as orchestrator:
-                    orchestrator.load_stream(
-                        *(path, f"{SCHEMA}.parts"),
-                        once=True,
-                        on_batch=batches.append,
-                        **said,
-                    )
-                    orchestrator.remove_stream(batches[0].stream)
-                _verify(bench)
-                return sum(batch.report.seconds for batch in batches)
-
-            return once
-
-        def copy() -> float:
-            _truncate(bench.dsn)
-            bench.say("psql \\copy")
-            return _timed(lambda: _psql_copy(bench.dsn, csv))
-
-        def jdbc() -> float:
-            _truncate(bench.dsn)
-            bench.say("Spark's JDBC writer")
-            source = spark.read.option("header", "true").schema(_SCHEMA).csv(str(csv))
-            url, properties = jdbc_target(bench.dsn)
-            return _timed(
-                lambda: source.write.mode("append").jdbc(
-                    url, f"{SCHEMA}.parts", properties=properties
-                )
-            )
-
-        beside_copy = alternate(load(csv), copy, bench.repeat)
-        by_spark = alternate(load(csv, spark=spark), copy, bench.repeat)
-        from_parquet = alternate(load(parquet, spark=spark), copy, bench.repeat, warm_up=0)
-        quarantine = alternate(
-            load(csv, on_bad_row="quarantine"), load(csv), bench.repeat, warm_up=0
-        )
-        rows = [
-            _row(bench, "idivm load, CSV", beside_copy.medians[0]),
-            _row(bench, "idivm load, CSV, by Spark's tasks", by_spark.medians[0]),
-            _row(bench, "idivm load, CSV, with a quarantine", quarantine.medians[0]),
-            _row(bench, "idivm load, Parquet", from_parquet.medians[0]),
-            _row(bench, "psql \\copy, CSV", beside_copy.medians[1]),
-        ]
-        bars = [
-            Bar(
-                "idivm load from CSV, rate / psql \\copy",
-                beside_copy.ratio,
-                ">=",
-                OF_COPY_AT_LEAST,
-            ),
-            Bar(
-                "seconds with a quarantine / without",
-                1 / quarantine.ratio,
-                "<=",
-                QUARANTINE_AT_MOST,
-            ),
-            *_small(replace(bench, rows=min(bench.rows, SMALL)), folder, spark),
-        ]
-        for name, seconds, ratio in measure_streams(load, stream, csv, bench.repeat):
-            rows.append(_row(bench, name, seconds))
-            bars.append(Bar(f"{name}, rate / idivm load", ratio, ">=", OF_BULK_AT_LEAST))
-        if bench.jdbc_jar:
-            beside_jdbc = alternate(load(csv), jdbc, 1, warm_up=0)
-            rows.append(_row(bench, "Spark's JDBC writer", beside_jdbc.medians[1]))
-            bars.append(
-                Bar(
-                    "idivm load from CSV, rate / Spark's JDBC writer",
-                    beside_jdbc.ratio,
-                    ">=",
-                    OF_JDBC_AT_LEAST,
-                )
-            )
-        else:
-            bench.say("no JDBC driver found (--jdbc-jar; on Debian libpostgresql-jdbc-java)")
-        if bench.users:
-            states, equal = measure(
-                bench.dsn, spark, users=bench.users, repeat=bench.repeat, say=bench.say
-            )
-            rows += states
-            bars.append(equal)
+    if bench.part != "small":
+        bench.say(f"writing {bench.rows:,} rows of CSV")
+        write_parts(csv, bench.rows)
+        _plain(bench, csv, rows, bars)
+    if bench.part != "csv":
+        config = {**SETTINGS, **({"spark.jars": bench.jdbc_jar} if bench.jdbc_jar else {})}
+        with spark_session(bench.master, "idivm bench load", **config) as spark:
+            bars += _small(replace(bench, rows=min(bench.rows, SMALL)), folder, spark)
+            if bench.part != "small":
+                _by_spark(bench, csv, spark, rows, bars)
     return tuple(rows), tuple(bars)
+
+
+def _load(bench: _Bench, path: Path, **said: Any) -> Callable[[], float]:
+    def once() -> float:
+        _truncate(bench.dsn)
+        bench.say(f"idivm load of {path.name} {' '.join(map(str, said))}")
+        with connect(bench.dsn) as orchestrator:
+            report = orchestrator.load(path, f"{SCHEMA}.parts", again=True, **said)
+        _verify(bench)
+        return report.seconds
+
+    return once
+
+
+def _copy(bench: _Bench, path: Path) -> Callable[[], float]:
+    def once() -> float:
+        _truncate(bench.dsn)
+        bench.say("psql \\copy")
+        return _timed(lambda: _psql_copy(bench.dsn, path))
+
+    return once
+
+
+def _plain(bench: _Bench, csv: Path, rows: list[dict[str, Any]], bars: list[Bar]) -> None:
+    """Measure loads of plain CSV, which need no Spark."""
+    load = partial(_load, bench)
+    beside_copy = alternate(load(csv), _copy(bench, csv), bench.repeat)
+    quarantine = alternate(load(csv, on_bad_row="quarantine"), load(csv), bench.repeat, warm_up=0)
+    rows += [
+        _row(bench, "idivm load, CSV", beside_copy.medians[0]),
+        _row(bench, "idivm load, CSV, with a quarantine", quarantine.medians[0]),
+        _row(bench, "psql \\copy, CSV", beside_copy.medians[1]),
+    ]
+    bars += [
+        Bar("idivm load from CSV, rate / psql \\copy", beside_copy.ratio, ">=", OF_COPY_AT_LEAST),
+        Bar("seconds with a quarantine / without", 1 / quarantine.ratio, "<=", QUARANTINE_AT_MOST),
+    ]
+
+
+def _by_spark(
+    bench: _Bench, csv: Path, spark: Any, rows: list[dict[str, Any]], bars: list[Bar]
+) -> None:
+    """Measure loads by Spark's tasks, streams, Spark's JDBC writer, and initial states."""
+    from orchestrator.bench.load.streams import OF_BULK_AT_LEAST, measure_streams
+
+    load, copy = partial(_load, bench), _copy(bench, csv)
+    source = spark.read.option("header", "true").schema(_SCHEMA).csv(str(csv))
+    parquet = csv.with_suffix(".parquet")
+    source.write.parquet(str(parquet))
+
+    def stream(path: Path, **said: Any) -> Callable[[], float]:
+        def once() -> float:
+            _truncate(bench.dsn)
+            bench.say(f"idivm load --stream of {path.name}")
+            batches: list[StreamBatch] = []
+            with connect(bench.dsn) as orchestrator:
+                orchestrator.load_stream(
+                    path, f"{SCHEMA}.parts", once=True, on_batch=batches.append, **said
+                )
+                orchestrator.remove_stream(batches[0].stream)
+            _verify(bench)
+            return sum(batch.report.seconds for batch in batches)
+
+        return once
+
+    def jdbc() -> float:
+        _truncate(bench.dsn)
+        bench.say("Spark's JDBC writer")
+        url, properties = jdbc_target(bench.dsn)
+        writer = source.write.mode("append")
+        return _timed(lambda: writer.jdbc(url, f"{SCHEMA}.parts", properties=properties))
+
+    by_spark = alternate(load(csv, spark=spark), copy, bench.repeat)
+    from_parquet = alternate(load(parquet, spark=spark), copy, bench.repeat, warm_up=0)
+    rows += [
+        _row(bench, "idivm load, CSV, by Spark's tasks", by_spark.medians[0]),
+        _row(bench, "idivm load, Parquet", from_parquet.medians[0]),
+    ]
+    for name, seconds, ratio in measure_streams(load, stream, csv, bench.repeat):
+        rows.append(_row(bench, name, seconds))
+        bars.append(Bar(f"{name}, rate / idivm load", ratio, ">=", OF_BULK_AT_LEAST))
+    if bench.jdbc_jar:
+        beside_jdbc = alternate(load(csv), jdbc, 1, warm_up=0)
+        rows.append(_row(bench, "Spark's JDBC writer", beside_jdbc.medians[1]))
+        name = "idivm load from CSV, rate / Spark's JDBC writer"
+        bars.append(Bar(name, beside_jdbc.ratio, ">=", OF_JDBC_AT_LEAST))
+    else:
+        bench.say("no JDBC driver found (--jdbc-jar; on Debian libpostgresql-jdbc-java)")
+    if bench.users:
+        states, equal = measure(
+            bench.dsn, spark, users=bench.users, repeat=bench.repeat, say=bench.say
+        )
+        rows += states
+        bars.append(equal)
 
 
 def _small(bench: _Bench, folder: Path, spark: Any) -> Iterator[Bar]:
     """Measure a small file, both in a running session and by a separate command."""
     path = folder / "small.csv"
     write_parts(path, bench.rows)
-
-    def copy() -> float:
-        _truncate(bench.dsn)
-        return _timed(lambda: _psql_copy(bench.dsn, path))
 
     def warm() -> float:
         _truncate(bench.dsn)
@@ -265,7 +272,7 @@ def _small(bench: _Bench, folder: Path, spark: Any) -> Iterator[Bar]:
         ("in a running session", warm, WARM_AT_MOST),
         ("by a command of its own", cold, COLD_AT_MOST),
     ):
-        pair = alternate(side, copy, bench.repeat)
+        pair = alternate(side, _copy(bench, path), bench.repeat)
         more = pair.medians[0] - pair.medians[1]
         yield Bar(f"{bench.rows:,} rows {name}, seconds beyond \\copy", more, "<=", limit)
 

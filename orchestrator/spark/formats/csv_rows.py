@@ -4,7 +4,7 @@ A quote opens or closes a quoted part anywhere in a field. Two quotes within a q
 quote. A field without quotes and characters is NULL; `""` is an empty string. Lines end with `\n` or `\r\n`.
 If only COPY reads the lines, PostgreSQL parses them itself. Otherwise `take_apart` parses whole blocks by
 array arithmetic: a character is quoted if the number of quotes before it is odd.
-`tests/spark/test_text_matrix.py` compares both with COPY.
+`idivm bench load --matrix` compares both with COPY.
 """
 
 from __future__ import annotations

@@ -126,10 +126,12 @@ def passed(select: str | None, columns: Sequence[str]) -> dict[str, str]:
 
     >>> passed("A, b AS c, b + 1 AS d", ["a", "b"])
     {'A': 'a', 'c': 'b'}
+    >>> passed("A, a, b", ["a", "A"])
+    {'A': 'A', 'a': 'a'}
     >>> passed("*", ["a", "b"]) == passed(None, ["a", "b"]) == {"a": "a", "b": "b"}
     True
     """
-    own = {name.lower(): name for name in columns}
+    own = {name.lower(): name for name in columns} | {name: name for name in columns}
     if select is None:
         return {name: name for name in columns}
     try:
@@ -144,9 +146,9 @@ def passed(select: str | None, columns: Sequence[str]) -> dict[str, str]:
             continue
         column = item.unalias()
         # A name before the point may be a struct's name.
-        if isinstance(column, exp.Column) and not column.table and column.name.lower() in own:
-            result[item.alias_or_name] = own[column.name.lower()]
-    return result
+        if isinstance(column, exp.Column) and not column.table:
+            result[item.alias_or_name] = own.get(column.name, own.get(column.name.lower(), ""))
+    return {name: there for name, there in result.items() if there}
 
 
 def texts_passed(select: str, columns: Sequence[str]) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.spark.errors import LoadError
+from orchestrator.spark.failures import reason_of
 from orchestrator.spark.formats.blocks import local_path
 from orchestrator.spark.formats.exact import Exact, quoted, with_texts
 from orchestrator.spark.session import set_for_a_block
@@ -121,7 +122,7 @@ class _Reader:
         columns, texts, shown = [], {}, []
         for field in schema.fields:
             column = quoted(field.name)
-            written_as = written.get(field.name.lower())
+            written_as = written.get(self._key(field.name))
             if written_as is None or not written_as.has_moments():
                 fields.append(field)
             else:
@@ -154,6 +155,11 @@ class _Reader:
         text_columns = {item.name: texts.get(item.name, quoted(item.name)) for item in exact}
         return TypedScan(with_texts(raw, exact, text_columns) if exact else raw, exact)
 
+    def _key(self, name: str) -> str:
+        """Return the name that all columns have that Spark takes for the same."""
+        exact = self.spark.conf.get("spark.sql.caseSensitive") == "true"
+        return name if exact else name.lower()
+
     def _files(self) -> list[str]:
         return sorted(self._any().inputFiles())
 
@@ -172,17 +178,17 @@ class _Reader:
 
     def _refused(self, error: Exception) -> LoadError:
         """Return why Spark cannot read the columns of the files, with the file and the column."""
-        reason = re.sub(r"\s*SQLSTATE: \w+$", "", str(error).strip().splitlines()[0])
-        reason = re.sub(r"^\[[\w.]+\] ", "", reason)
+        reason = reason_of(error) or str(error).strip().splitlines()[0]
         kinds_of_column: dict[str, tuple[str, str]] = {}
-        for file in self._files() if self.kind == "parquet" else ():
+        twice = "already exists" in reason
+        for file in self._files() if self.kind == "parquet" and not twice else ():
             for name, kind, readable in self._parquet_columns(file):
                 path = local_path(file) or file
                 if not readable:
                     return LoadError(
                         f"{path}: Spark cannot read column {name}, whose type is {kind}."
                     )
-                other_path, before = kinds_of_column.setdefault(name.lower(), (path, kind))
+                other_path, before = kinds_of_column.setdefault(self._key(name), (path, kind))
                 if before != kind:
                     return LoadError(
                         f"Column {name} has the type {before} in {other_path} and {kind} in {path}: "
@@ -222,7 +228,7 @@ class _Reader:
                         "maps, which Spark cannot read."
                     )
                 kind = unit[0] if unit and not nested else ""
-                _, before, other = written.setdefault(name.lower(), (name, kind, place))
+                _, before, other = written.setdefault(self._key(name), (name, kind, place))
                 if before != kind and "NANOS" in before + kind:
                     raise LoadError(
                         f"Column {name} is {before or 'no timestamp'} in {other} and "
@@ -258,7 +264,9 @@ class _Reader:
                 calendars.setdefault(JULIAN if calendar or in_java else UNSAID, place)
             for name, kind in columns:
                 current, shown = written_type(kind), str(kind)
-                written_as, before, other = kinds.setdefault(name.lower(), (current, shown, place))
+                written_as, before, other = kinds.setdefault(
+                    self._key(name), (current, shown, place)
+                )
                 if written_as != current and (written_as.has_moments() or current.has_moments()):
                     raise LoadError(
                         f"Column {name} is {before} in {other} and {shown} in {place}: load the "

@@ -128,7 +128,9 @@ def lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> None
     require_present(connection, load)
     count = catalog_loads.parts_in_place(connection, load.id)
     if count is None:
-        raise LoadError(f"Load {load.id} was given up meanwhile.")
+        raise LoadError(
+            f"The load into {plain(load.target.name)} was given up meanwhile (load {load.id})."
+        )
     if count != parts:
         raise IncompleteError(
             f"Of {parts} partitions for {plain(load.target.name)} only {count} are in the database, "

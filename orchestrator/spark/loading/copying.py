@@ -136,7 +136,9 @@ def _write_once(
                 return done
             raise
         except ForeignKeyViolation as error:
-            raise LoadError(f"Load {task.load} was given up meanwhile.") from error
+            raise LoadError(
+                f"The load into {task.table} was given up meanwhile (load {task.load})."
+            ) from error
         except _StoppedError as stop:
             connection.rollback()
             catalog_loads.keep_rejected(connection, task.load, part, [stop.row])

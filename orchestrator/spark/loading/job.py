@@ -26,18 +26,13 @@ from typing import Any
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.spark.loading.report import TableLoad
 from orchestrator.spark.loading.sources import Source
+from orchestrator.spark.options import TableOptions
 
-_SOURCE = {"format": str, "where": str, "select": str, "partitions": int}
-_TABLE = {
-    "mode": str,
-    "create": bool,
-    "add_columns": bool,
-    "op": str,
-    "order": str,
-    "on_bad_row": str,
-    "max_bad_rows": int,
-}
-_KNOWN = {*_SOURCE, *_TABLE, "into", "source", "options", "key"}
+_SOURCE = ("format", "options", "where", "select", "partitions")
+"""The options of a table that describe its source."""
+_KINDS = {"create": bool, "add_columns": bool, "partitions": int, "max_bad_rows": int}
+"""The types of options that are no texts."""
+_KNOWN = {*TableOptions.__annotations__, "into", "source"}
 
 
 def tables_of(source: Any, into: str | None, settings: Mapping[str, Any]) -> list[TableLoad]:
@@ -74,22 +69,19 @@ def _table(path: Path, settings: Mapping[str, Any]) -> TableLoad:
             raise UsageError(
                 f"The load has an unknown entry {name}; take {', '.join(sorted(_KNOWN))}."
             )
-    for name, kind in {**_SOURCE, **_TABLE, "into": str}.items():
-        if name in settings and not isinstance(settings[name], kind):
+    for name in settings.keys() - {"source", "key", "options"}:
+        if not isinstance(settings[name], kind := _KINDS.get(name, str)):
             raise UsageError(f"The value of {name} must be a {kind.__name__}.")
     if "into" not in settings or "source" not in settings:
         raise UsageError("Each table of a load needs both into and source.")
-    source = Source(
-        paths=tuple(_beside(path, item) for item in _listed("source", settings["source"])),
-        options={name: _option(value) for name, value in settings.get("options", {}).items()},
-        **{name: settings[name] for name in _SOURCE if name in settings},
-    )
-    return TableLoad(
-        into=settings["into"],
-        source=source,
-        key=tuple(_listed("key", settings.get("key", []))),
-        **{name: settings[name] for name in _TABLE if name in settings},
-    )
+    given = {
+        **settings,
+        "options": {name: _option(value) for name, value in settings.get("options", {}).items()},
+        "key": tuple(_listed("key", settings.get("key", []))),
+    }
+    paths = tuple(_beside(path, item) for item in _listed("source", given.pop("source")))
+    source = Source(paths, **{name: given.pop(name) for name in _SOURCE if name in given})
+    return TableLoad(source=source, **given)
 
 
 def _beside(path: Path, source: str) -> str:
@@ -100,7 +92,7 @@ def _beside(path: Path, source: str) -> str:
 
 def _listed(name: str, value: Any) -> Sequence[str]:
     values = [value] if isinstance(value, str) else value
-    if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
+    if not isinstance(values, (list, tuple)) or not all(isinstance(item, str) for item in values):
         raise UsageError(f"The value of {name} must be a text or a list of texts.")
     return values
 

@@ -36,7 +36,7 @@ from orchestrator.spark.loading.effects import (
     with_those_above,
 )
 from orchestrator.spark.loading.here import copy_here
-from orchestrator.spark.loading.messages import public, reasons_of, sources_of
+from orchestrator.spark.loading.messages import described_row, public, reasons_of, sources_of
 from orchestrator.spark.loading.opening import Opened, layout_of, open_table, prepared
 from orchestrator.spark.loading.progress import (
     Clock,
@@ -60,6 +60,8 @@ _VIOLATIONS = (
     psycopg.errors.CardinalityViolation,
 )
 """The errors that rows cause when they are moved; the last one means two rows with a key in an upsert."""
+_PASSING = ("08", "25", "40", "53", "55", "57", "58", "XX")
+"""The classes of errors that have nothing to do with rows: connections, locks, resources, the server."""
 
 
 class Loader:
@@ -212,8 +214,6 @@ class Loader:
 
     def _stage(self, opened: Opened, load: ledger.Load) -> int:
         """Fill the staging table by Spark's tasks; return the number of partitions."""
-        from orchestrator.spark.postgres_copy import TASKS, described, register
-
         task = CopyTask(
             self.dsn,
             load.id,
@@ -228,6 +228,8 @@ class Loader:
         ranges, text = opened.frame.ranges, opened.frame.text
         parts: int | None = len(ranges)
         if not ranges:
+            from orchestrator.spark.postgres_copy import TASKS, described, register
+
             rows = prepared(opened)
             # Spark asks the active session and the frame's session, which may be a caller's.
             for session in (self.spark(), rows.sparkSession):
@@ -275,9 +277,10 @@ class Loader:
         locate(self.spark, self.connection, load.id, opened.frame)
         rejected = rejected_rows(self.connection, load.id)
         rows = [row for row in rejected if not load.quarantine or row.reason in reasons[-1]]
-        problem = str(rows[0]) if rows else reasons[-1].strip()
+        source = "" if rows else f" from {sources_of([opened.frame.source])}"
+        problem = described_row(rows[0], [opened.frame.source]) if rows else reasons[-1].strip()
         raise LoadError(
-            f"Nothing was loaded into {opened.wanted.into}. {problem.rstrip('.')}."
+            f"Nothing was loaded into {opened.wanted.into}{source}. {problem.rstrip('.')}."
             + (
                 " To load without such rows, give --on-bad-row quarantine."
                 if rejected and not load.quarantine and "--options" not in problem
@@ -325,6 +328,13 @@ class Loader:
             if isinstance(error, GoneError):
                 raise
             raise LoadError(self._violation(loads, error)) from error
+        except psycopg.Error as error:
+            # Such as the error of a trigger.
+            if not error.sqlstate or error.sqlstate.startswith(_PASSING):
+                raise
+            for _, load, _ in loads:
+                catalog_loads.fail(self.connection, load.id)
+            raise LoadError(_refused(loads, error)) from error
         self.say(str(decision), True)
         for item, load, _ in loads:
             if load.quarantine and moved[load.id].rejected:
@@ -340,24 +350,22 @@ class Loader:
     ) -> str:
         """Return the message for a violated constraint, with the place of the first such row."""
         names = ", ".join(str(item.wanted.into) for item, _, _ in loads)
-        sources = sources_of([item.wanted.source for item, _, _ in loads])
         conflict = (
             None if any(load.quarantine for _, load, _ in loads) else self._first_conflict(loads)
         )
         if conflict is not None:
+            text = described_row(conflict, [item.wanted.source for item, _, _ in loads])
             return (
-                f"Nothing was loaded into {names}. {str(conflict).rstrip('.')}. To load without such rows, "
+                f"Nothing was loaded into {names}. {text.rstrip('.')}. To load without such rows, "
                 "give --on-bad-row quarantine."
                 + (
                     " To load the last row of each key, name the column that orders them (--order)."
                     if isinstance(error, psycopg.errors.CardinalityViolation)
+                    and all(load.mode == "upsert" for _, load, _ in loads)
                     else ""
                 )
             )
-        diag = error.diag
-        texts = f"{diag.message_primary or error}".rstrip(".")
-        detail = f" ({diag.message_detail.rstrip('.')})" if diag.message_detail else ""
-        return f"Nothing was loaded into {names} from {sources}: {texts}{detail}. Correct the rows, or the constraint."
+        return _refused(loads, error)
 
     def _first_conflict(
         self, loads: Sequence[tuple[Opened, ledger.Load, int]]
@@ -400,6 +408,17 @@ def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, 
     """Return the first rows that a load rejected; all of them are in idivm.rejected_rows."""
     rows = catalog_loads.rejected_rows(connection, load, _SHOWN)
     return tuple(RejectedRow(*row) for row in rows)
+
+
+def _refused(loads: Sequence[tuple[Opened, ledger.Load, int]], error: psycopg.Error) -> str:
+    """Return PostgreSQL's reason why the rows cannot be moved, with the names of tables and sources."""
+    names = ", ".join(str(item.wanted.into) for item, _, _ in loads)
+    sources = sources_of([item.wanted.source for item, _, _ in loads])
+    diag = error.diag
+    reason = f"{diag.message_primary or error}".rstrip(".")
+    detail = f" ({diag.message_detail.rstrip('.')})" if diag.message_detail else ""
+    where = ", or the constraint" if isinstance(error, _VIOLATIONS) else ", or the trigger"
+    return f"Nothing was loaded into {names} from {sources}: {reason}{detail}. Correct the rows{where}."
 
 
 def _done_before(connection: Connection[Any], opened: Opened) -> int | None:

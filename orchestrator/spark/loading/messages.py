@@ -6,7 +6,10 @@ import re
 from collections.abc import Iterable
 
 from orchestrator.spark.errors import LoadError
+from orchestrator.spark.loading.report import RejectedRow
 from orchestrator.spark.loading.sources import Source
+
+_WIDTH = 200
 
 
 def sources_of(sources: Iterable[Source]) -> str:
@@ -27,3 +30,13 @@ def reasons_of(error: Exception) -> list[str]:
 def public(path: str) -> str:
     """Return a path or URL without parts that may be secret."""
     return re.sub(r"//[^/@]*@|[?;].*$", lambda match: "//" if match[0][0] == "/" else "", path)
+
+
+def described_row(row: RejectedRow, sources: Iterable[Source]) -> str:
+    """Return where a row is and what is wrong with it; show the row if the source has no lines and rows."""
+    if row.file or row.row:
+        return str(row)
+    content = row.content.replace("\t", ", ")
+    shown = content if len(content) <= _WIDTH else f"{content[:_WIDTH]}..."
+    column = f", column {row.column}" if row.column else ""
+    return f"{sources_of(sources)}, the row ({shown}){column}: {row.reason}"

@@ -42,6 +42,8 @@ _SUFFIXES = {
     ".parquet": "parquet",
     ".orc": "orc",
 }
+_CASE = "spark.sql.caseSensitive"
+_AMBIGUOUS = re.compile(r"AMBIGUOUS_REFERENCE|is ambiguous|[Cc]olumn `.*` already exists")
 _LEAST_SPLIT, _MOST_SPLIT, _SPLITS = 8 << 20, 128 << 20, 64
 
 
@@ -106,6 +108,19 @@ def open_source(
     spark: SparkSession, source: Source, table: Relation | None, adds: bool = False
 ) -> Frame:
     """Open a source for a table, or for a table to create; `adds` allows columns that the table lacks."""
+    try:
+        frame = _open_source(spark, source, table, adds)
+        if len({name.lower() for name in frame.schema.names}) == len(frame.schema.names):
+            return frame
+    except Exception as error:
+        if spark.conf.get(_CASE) == "true" or not _AMBIGUOUS.search(str(error)):
+            raise
+    # Columns that differ only in case have to be told apart.
+    spark.conf.set(_CASE, "true")
+    return _open_source(spark, source, table, adds)
+
+
+def _open_source(spark: SparkSession, source: Source, table: Relation | None, adds: bool) -> Frame:
     kind = format_of(source)
     options = checked(kind, source.options)
     if kind == "jdbc":
@@ -263,11 +278,11 @@ def _with_selection(frame: Frame) -> Frame:
         rows = rows.repartition(wanted)
     new_types = dict(frame.new_types)
     before = {field.name: field.dataType for field in frame.scan.schema.fields}
-    names = {column.lower(): column for column in rows.columns}
+    names = {column.lower(): column for column in rows.columns} | {c: c for c in rows.columns}
     exact = {
-        names[name.lower()]: frame.exact[own]
+        here: frame.exact[own]
         for name, own in passed(frame.source.select, list(frame.exact)).items()
-        if name.lower() in names
+        if (here := names.get(name, names.get(name.lower()))) is not None
     }
     for item in rows.schema.fields:
         unchanged = item.name in new_types and before.get(item.name) == item.dataType

@@ -1,4 +1,4 @@
-"""The options of a stream, and its batches."""
+"""The pace of a stream, and its batches."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from orchestrator.spark.loading.report import LoadReport, TableLoad
 
 
 @dataclass(frozen=True)
-class StreamOptions:
-    """How a stream runs."""
+class Pace:
+    """What a stream is called, and when and how much it loads."""
 
     name: str | None = None
     """The name; by default made of the table and the sources."""

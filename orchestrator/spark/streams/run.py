@@ -26,11 +26,11 @@ from orchestrator.spark.loading.effects import Decision
 from orchestrator.spark.loading.load import carry_out, check, check_sources, sessions
 from orchestrator.spark.loading.loader import Loader
 from orchestrator.spark.loading.messages import public
-from orchestrator.spark.loading.progress import Clock, Say
+from orchestrator.spark.loading.progress import Clock, Say, silent
 from orchestrator.spark.loading.report import TableLoad
 from orchestrator.spark.loading.sources import FORMATS, format_of
 from orchestrator.spark.streams import structured
-from orchestrator.spark.streams.batches import Batch, StreamBatch, StreamOptions
+from orchestrator.spark.streams.batches import Batch, Pace, StreamBatch
 from orchestrator.spark.streams.files import arrived, is_uri, path_of
 
 if TYPE_CHECKING:
@@ -43,15 +43,15 @@ Finished = Callable[[StreamBatch, Decision], None]
 def run_stream(
     connection: Connection[Any],
     table: TableLoad,
-    options: StreamOptions,
+    options: Pace,
     finished: Finished,
     *,
-    master: str | None,
-    config: Mapping[str, object] | None,
-    views: str,
-    spark: SparkSession | None,
-    say: Say,
     stop: threading.Event,
+    master: str | None = None,
+    config: Mapping[str, object] | None = None,
+    views: str = "auto",
+    spark: SparkSession | None = None,
+    say: Say = silent,
 ) -> None:
     """Load batches until `stop` is set; call `finished` after each batch."""
     if table.mode == "replace" or table.create:
@@ -109,7 +109,7 @@ def _follow_files(
     session: Callable[[], SparkSession],
     table: TableLoad,
     stream: Stream,
-    options: StreamOptions,
+    options: Pace,
     load: Callable[[Batch], None],
     say: Say,
     stop: threading.Event,

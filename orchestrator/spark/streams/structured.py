@@ -21,7 +21,7 @@ from orchestrator.errors import UsageError
 from orchestrator.spark.loading.report import TableLoad
 from orchestrator.spark.loading.sources import Source
 from orchestrator.spark.session import own_folder, set_for_a_block
-from orchestrator.spark.streams.batches import Batch, StreamOptions
+from orchestrator.spark.streams.batches import Batch, Pace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,7 @@ def follow(
     spark: SparkSession,
     table: TableLoad,
     stream: Stream,
-    options: StreamOptions,
+    options: Pace,
     load: Callable[[Batch], None],
     stop: threading.Event,
 ) -> None:
@@ -96,7 +96,7 @@ def follow(
         raise failures[0]
 
 
-def _rows(spark: SparkSession, source: Source, limits: StreamOptions) -> Any:
+def _rows(spark: SparkSession, source: Source, limits: Pace) -> Any:
     """Return the streaming rows of a source; the source's name is the topic of Kafka, and else a path."""
     options = dict(source.options)
     reader = spark.readStream.format(source.format)
