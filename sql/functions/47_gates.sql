@@ -152,10 +152,17 @@ CREATE OR REPLACE FUNCTION idivm.refuse_synchronous_cut() RETURNS void
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    one text := (SELECT v.relation::text FROM idivm.views v
-                 WHERE (v.options ? 'refresh_group' AND v.options ->> 'refresh_group' <> '' OR v.options ? 'gate' AND v.options ->> 'gate' <> '')
-                   AND v.id IN (SELECT idivm.synchronous_views()) ORDER BY v.id LIMIT 1);
+    one text;
 BEGIN
+    IF NOT EXISTS (SELECT FROM idivm.views v WHERE v.options ? 'refresh_group')
+       AND NOT EXISTS (SELECT FROM idivm.views v WHERE v.options ? 'gate') THEN
+        RETURN;
+    END IF;
+    -- With the views that are being created, unlike idivm.synchronous_views.
+    SELECT v.relation::text INTO one
+    FROM idivm.refresh_order(ARRAY(SELECT v.id FROM idivm.views v WHERE v.maintain IN ('eager', 'on_commit'))) AS id
+    JOIN idivm.views v USING (id)
+    WHERE v.options ->> 'refresh_group' <> '' OR v.options ->> 'gate' <> '' ORDER BY v.id LIMIT 1;
     IF one IS NOT NULL THEN
         RAISE feature_not_supported USING
             MESSAGE = format('%s has a refresh_group or a gate and waits for refreshes, so that no eager or on_commit view can read it', one),
