@@ -165,7 +165,7 @@ def test_a_stream_of_changes_goes_to_parquet(
 def test_a_query_that_is_killed_goes_on_with_each_change_once(
     shop: Orchestrator, dsn: str, tmp_path: Path, connect: Any
 ) -> None:
-    """Between two batches, and in one, while its task waits for the rows of the feed."""
+    """It is killed between two batches, and in one, while it waits for the rows of the feed."""
     import pyarrow.dataset
 
     command = [sys.executable, str(Path(__file__).with_name("follow.py")), dsn, "v", str(tmp_path)]
