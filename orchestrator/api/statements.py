@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from psycopg.sql import SQL
 
 from orchestrator import catalog, screenful
@@ -138,7 +139,8 @@ class Statements(Session):
             serving.follow_schedule(self.connection, view.id)
         if not view.options.get("refresh_group"):
             return view
-        with suppress(refresh.RefreshError):
+        with suppress(DatabaseError, psycopg.Error):
+            # What fails is in the status of the views.
             refresh.refresh(self.connection, [view.id])
         return catalog.view_by_id(self.connection, view.id)
 

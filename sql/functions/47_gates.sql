@@ -186,7 +186,10 @@ BEGIN
     IF tg_op = 'DELETE' THEN
         RETURN old;
     END IF;
-    new.role := current_user;
+    IF NOT idivm.may_change_catalog() THEN
+        new.cluster := 0;
+        new.role := current_user;
+    END IF;
     RETURN new;
 END
 $$;
@@ -199,6 +202,10 @@ CREATE OR REPLACE FUNCTION idivm.cut_gate() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    IF tg_op = 'INSERT' AND new.cluster <> 0 THEN
+        -- A dump is restored. Its cut means nothing here, and must not become another one.
+        RETURN new;
+    END IF;
     new.cut := ROW(pg_current_snapshot(), pg_current_xact_id(),
                    (SELECT jsonb_build_object(s.id, 9223372036854775807) FROM idivm.sources s WHERE s.relation = new.source))::idivm.watermark;
     new.cluster := idivm.cluster();
@@ -218,7 +225,7 @@ BEGIN
         RAISE null_value_not_allowed USING MESSAGE = format('a batch of %s needs a name', source);
     END IF;
     INSERT INTO idivm.gates AS g (source, batch, cut, cluster) VALUES (gate.source, gate.batch, ROW(NULL, NULL, NULL), 0)
-    ON CONFLICT ON CONSTRAINT gates_pkey DO UPDATE SET batch = excluded.batch;
+    ON CONFLICT ON CONSTRAINT gates_pkey DO UPDATE SET batch = excluded.batch, role = excluded.role;
 END
 $$;
 COMMENT ON FUNCTION idivm.gate(regclass, text) IS
