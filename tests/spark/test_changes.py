@@ -15,6 +15,8 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
+from pyspark.errors import StreamingQueryException
+
 from orchestrator.api import Orchestrator
 from orchestrator.spark.changes import SNAPSHOT, FeedReader, feed_named
 from orchestrator.spark.errors import LoadError
@@ -139,7 +141,14 @@ def test_a_stream_of_changes_goes_to_parquet(
         changes = spark.readStream.format("idivm").option("dsn", dsn).option("view", "v").load()
         writer = changes.writeStream.format("parquet").option("path", str(tmp_path / "rows"))
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        for attempt in range(5):
+            try:
+                writer.trigger(availableNow=True).start().awaitTermination()
+                return
+            except StreamingQueryException as error:
+                # On a busy machine, Python starts more slowly than Spark waits for it.
+                if "connect back" not in str(error) or attempt == 4:
+                    raise
 
     def stored() -> list[dict[str, Any]]:
         return [row.asDict() for row in spark.read.parquet(str(tmp_path / "rows")).collect()]
