@@ -143,8 +143,8 @@ def _refreshed(
         [list(view_ids)],
     ).fetchall()
     view_ids = [view_id for view_id, *_ in rows]
-    recomputed = catalog.recomputed(connection, view_ids)
     waiting = serving.waiting(connection, view_ids)
+    recomputed = catalog.recomputed(connection, view_ids)
     return [
         _Refreshed(
             view_id,
