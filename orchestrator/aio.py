@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.api import Orchestrator, StatementResult, connect
 from orchestrator.catalog import ViewInfo
+from orchestrator.catalog.serving import Timing
 from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.frontend.options import OptionValues
 from orchestrator.runtime.diagnosis.comparison import CheckReport
@@ -112,6 +113,18 @@ class AsyncOrchestrator:
     async def refresh(self, *names: str, jobs: int = 1) -> list[RefreshReport]:
         """Refresh the named views, or all views, in one snapshot, in `jobs` sessions at once."""
         return await self._call(partial(self.orchestrator.refresh, *names, jobs=jobs))
+
+    async def schedule(self, view: str, every: str) -> Timing:
+        """Refresh a view at an interval, or at the times of five fields as cron has them."""
+        return await self._call(partial(self.orchestrator.schedule, view, every))
+
+    async def unschedule(self, view: str) -> None:
+        """End the schedule of a view."""
+        await self._call(partial(self.orchestrator.unschedule, view))
+
+    async def gate(self, source: str, batch: str) -> None:
+        """Say that a batch of changes of a table is complete, together with the open transaction."""
+        await self._call(partial(self.orchestrator.gate, source, batch))
 
     async def plan(self, *names: str) -> list[PlanReport]:
         """Plan the named views, or all, that SQL created."""

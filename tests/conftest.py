@@ -14,6 +14,8 @@ from zlib import crc32
 import psycopg
 import pytest
 from harness import VERSIONS, TestServer, find_module, found_versions, scratch_folder
+from psycopg.conninfo import make_conninfo
+from psycopg.sql import SQL, Identifier
 
 import orchestrator
 from orchestrator.catalog import captures_in_c
@@ -311,6 +313,20 @@ def orc(dsn: str) -> Iterator[Orchestrator]:
     """An orchestrator on a fresh database."""
     with orchestrator.connect(dsn) as connected:
         yield connected
+
+
+@pytest.fixture
+def ordinary(plain_dsn: str) -> Iterator[str]:
+    """The connection string of a role without any attribute, owner of a database without idivm."""
+    with psycopg.connect(plain_dsn, autocommit=True) as admin:
+        database = admin.info.dbname
+        role = Identifier(f"ordinary_{database}")
+        admin.execute(SQL("CREATE ROLE {} LOGIN").format(role))
+        admin.execute(SQL("ALTER DATABASE {} OWNER TO {}").format(Identifier(database), role))
+        yield make_conninfo(plain_dsn, user=f"ordinary_{database}")
+        admin.execute(SQL("REASSIGN OWNED BY {} TO postgres").format(role))
+        admin.execute(SQL("DROP OWNED BY {}").format(role))
+        admin.execute(SQL("DROP ROLE {}").format(role))
 
 
 @pytest.fixture

@@ -10,26 +10,6 @@ from orchestrator.catalog.objects import orphans
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture
-def ordinary(plain_dsn, connect):
-    """The connection string of a role without any attribute, owner of a database without idivm."""
-    admin = connect(plain_dsn)
-    database = admin.info.dbname
-    role = f"ordinary_{database}"
-    admin.execute(psycopg.sql.SQL("CREATE ROLE {} LOGIN").format(psycopg.sql.Identifier(role)))
-    admin.execute(
-        psycopg.sql.SQL("ALTER DATABASE {} OWNER TO {}").format(
-            psycopg.sql.Identifier(database), psycopg.sql.Identifier(role)
-        )
-    )
-    yield make_conninfo(plain_dsn, user=role)
-    admin.execute(
-        psycopg.sql.SQL("REASSIGN OWNED BY {} TO postgres").format(psycopg.sql.Identifier(role))
-    )
-    admin.execute(psycopg.sql.SQL("DROP OWNED BY {}").format(psycopg.sql.Identifier(role)))
-    admin.execute(psycopg.sql.SQL("DROP ROLE {}").format(psycopg.sql.Identifier(role)))
-
-
 def test_the_whole_life_of_a_view(ordinary):
     with orchestrator.connect(ordinary) as orc:
         orc.execute(

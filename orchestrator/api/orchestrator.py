@@ -13,6 +13,7 @@ from psycopg import Connection
 from orchestrator import catalog
 from orchestrator.api.connecting import default_dsn, dsn_of, open_database
 from orchestrator.api.loading import Loads
+from orchestrator.api.scheduling import Scheduling
 from orchestrator.api.statements import StatementResult
 from orchestrator.api.subscribing import Subscriptions
 from orchestrator.api.watching import show_top, watched
@@ -71,7 +72,7 @@ def connect(database: Any = None) -> Orchestrator:
     return Orchestrator(open_database(dsn_of(database) if database is not None else default_dsn()))
 
 
-class Orchestrator(Loads, Subscriptions):
+class Orchestrator(Loads, Subscriptions, Scheduling):
     """Creates, refreshes, explains, checks and drops maintained views over one connection."""
 
     def execute(self, script: str) -> list[StatementResult]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from psycopg.sql import SQL
 
 from orchestrator import catalog, screenful
 from orchestrator.api.session import Session
-from orchestrator.catalog import ViewInfo
+from orchestrator.catalog import ViewInfo, serving
 from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.catalog.search_path import users_path
 from orchestrator.errors import DatabaseError, NameTakenError, NotFoundError, UsageError
@@ -105,7 +108,8 @@ class Statements(Session):
             with self._ours(f"Creating {statement.name}"):
                 if self._in_transaction():
                     return in_transaction.create_view(self.connection, new)
-                return install.create_view(self.connection, new, self._initialiser(new, spark))
+                view = install.create_view(self.connection, new, self._initialiser(new, spark))
+                return self._timed(view, statement.options)
         except DatabaseError as error:
             raise self._with_near_miss(error) from error.__cause__
 
@@ -124,9 +128,21 @@ class Statements(Session):
                     options,
                     replace=True,
                 )
-                return install.create_view(self.connection, new, self._initialiser(new, None))
-            modes.alter(self.connection, view, options)
-            return catalog.view_by_id(self.connection, view.id)
+                view = install.create_view(self.connection, new, self._initialiser(new, None))
+            else:
+                modes.alter(self.connection, view, options)
+            return self._timed(catalog.view_by_id(self.connection, view.id), statement.options)
+
+    def _timed(self, view: ViewInfo, given: Iterable[tuple[str, str]]) -> ViewInfo:
+        """Follow the schedule of a view that was created or changed, and bring its refresh group into one cut."""
+        if "schedule" in dict(given):
+            serving.follow_schedule(self.connection, view.id)
+        if not view.options.get("refresh_group"):
+            return view
+        with suppress(DatabaseError, psycopg.Error):
+            # What fails is in the status of the views.
+            refresh.refresh(self.connection, [view.id])
+        return catalog.view_by_id(self.connection, view.id)
 
     def _refresh(self, names: list[QualifiedName], jobs: int = 1) -> list[RefreshReport]:
         if jobs < 1:

@@ -44,6 +44,8 @@ class ViewState:
     total_seconds: float
     error: str | None
     failed_at: datetime | None
+    waits_for: str | None
+    """Why refreshes wait for its gate."""
     tables: list[int]
     """The sources that are tables."""
     below: list[int]
@@ -83,7 +85,7 @@ _VIEWS = """
            greatest(c.reltuples, 0)::bigint AS rows, coalesce(s.bytes, 0) AS bytes,
            s.log_bytes, idivm.log_limit(v.options) AS log_limit, coalesce(w.refreshes, 0) AS refreshes,
            s.refreshed_at, s.refresh_ms / 1000 AS last_seconds, s.refresh_rows AS last_changed,
-           coalesce(w.total_seconds, 0) AS total_seconds, s.last_error AS error, s.failed_at,
+           coalesce(w.total_seconds, 0) AS total_seconds, s.last_error AS error, s.failed_at, s.waits_for,
            coalesce(reads.tables, '{}') AS tables, coalesce(reads.below, '{}') AS below
     FROM idivm.status s
     LEFT JOIN idivm.views v ON v.relation = s.view AND s.state <> 'not planned'

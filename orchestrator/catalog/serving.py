@@ -1,9 +1,10 @@
-"""Queries of `idivm serve` and of refreshes in several sessions: the views to keep fresh, and what each has to do."""
+"""Queries on which views to refresh when, and with which: for `idivm serve` and refreshes in several sessions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from psycopg import Connection
@@ -11,6 +12,7 @@ from psycopg.errors import InternalError_
 
 from orchestrator.catalog import shown
 from orchestrator.frontend.options import seconds
+from orchestrator.frontend.schedules import Schedule, parse_schedule
 
 _STANDING = """
     WITH RECURSIVE reads(view, source, below) AS (
@@ -25,9 +27,11 @@ _STANDING = """
     )
     SELECT v.id, coalesce(v.relation::text, v.name), v.options ->> 'staleness', v.time_dependent OR v.has_clock,
            coalesce(array_agg(d.source) FILTER (WHERE d.below IS NULL), '{}'),
-           coalesce(array_agg(d.below) FILTER (WHERE d.below IS NOT NULL), '{}')
+           coalesce(array_agg(d.below) FILTER (WHERE d.below IS NOT NULL), '{}'),
+           idivm.schedule_of(v.options), ARRAY(SELECT idivm.mates(v.id)), nullif(v.options ->> 'gate', '') IS NOT NULL
     FROM idivm.views v LEFT JOIN depends d ON d.view = v.id
-    WHERE v.status <> 'building' AND v.paused_mode IS NULL
+    WHERE v.status <> 'building' AND NOT idivm.is_paused(v)
+      AND NOT EXISTS (SELECT FROM idivm.schedules s WHERE s.view = v.relation AND s.runner = 'pg_cron')
       AND (v.status = 'invalid' OR v.id NOT IN (SELECT idivm.synchronous_views()))
     GROUP BY v.id ORDER BY v.id
 """
@@ -39,9 +43,11 @@ _LOOK = """
         WHERE mode = 'RowExclusiveLock' AND relation IS NOT NULL
           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     )
-    SELECT (SELECT md5(string_agg(
-                concat_ws(' ', v.id, v.status, v.maintain, v.paused_mode, v.options), ',' ORDER BY v.id))
-            FROM idivm.views v),
+    SELECT concat((SELECT md5(string_agg(
+                       concat_ws(' ', v.id, v.status, v.maintain, v.paused_mode, v.options), ',' ORDER BY v.id))
+                   FROM idivm.views v),
+                  (SELECT string_agg(concat_ws(' ', j.id, j.job), ',' ORDER BY j.id) FROM idivm.cron_jobs j)),
+           (SELECT md5(string_agg(concat_ws(' ', g.source, g.batch, g.at), ',' ORDER BY g.source)) FROM idivm.gates g),
            EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.with_data AND NOT u.paused AND (
                u.refused_at IS NULL OR u.refused_at < clock_timestamp() - interval '5 min')),
            s.id, coalesce(pg_sequence_last_value(to_regclass('idivm_log.s' || s.id || '_seq')::oid), 0),
@@ -62,7 +68,8 @@ _AGE = """
 _WORK = """
     SELECT o.id,
            ARRAY(SELECT below FROM idivm.views_below(o.id) AS below
-                 WHERE below NOT IN (SELECT idivm.synchronous_views())),
+                 WHERE below NOT IN (SELECT idivm.synchronous_views()))
+               || ARRAY(SELECT idivm.mates(o.id)),
            coalesce(w.seconds, 0), coalesce(idivm.is_foreign(w), true)
     FROM idivm.refresh_order(%s) WITH ORDINALITY AS o (id, place) LEFT JOIN idivm.watermarks w ON w.view = o.id
     ORDER BY o.place
@@ -89,6 +96,11 @@ class Served:
     time_dependent: bool
     tables: frozenset[int]
     below: frozenset[int]
+    schedule: Schedule | None = None
+    mates: frozenset[int] = frozenset()
+    """The views of its refresh group."""
+    gated: bool = False
+    """Whether its refreshes wait for complete batches."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,8 @@ class Look:
 
     views: str | None
     """A hash that changes when a view is created, changed or dropped."""
+    gates: str | None
+    """A hash that changes when a batch is complete."""
     to_plan: bool
     """Whether views wait to be planned."""
     logs: dict[int, tuple[int, frozenset[str]]]
@@ -115,8 +129,13 @@ def served_views(connection: Connection[Any], bound: float) -> list[Served]:
             time_dependent,
             frozenset(tables),
             frozenset(below),
+            parse_schedule(schedule) if schedule else None,
+            frozenset(mates),
+            gated,
         )
-        for name, (view_id, _, own, time_dependent, tables, below) in zip(names, rows, strict=True)
+        for name, (view_id, _, own, time_dependent, tables, below, schedule, mates, gated) in zip(
+            names, rows, strict=True
+        )
     ]
 
 
@@ -127,8 +146,8 @@ def look(connection: Connection[Any]) -> Look:
     except InternalError_:
         # A log was dropped while this query waited for it. The second query no longer finds it.
         rows = connection.execute(_LOOK).fetchall()
-    logs = {row[2]: (row[3], frozenset(row[4])) for row in rows if row[2] is not None}
-    return Look(rows[0][0], rows[0][1], logs)
+    logs = {row[3]: (row[4], frozenset(row[5])) for row in rows if row[3] is not None}
+    return Look(rows[0][0], rows[0][1], rows[0][2], logs)
 
 
 def age(connection: Connection[Any], view_id: int) -> tuple[float, int]:
@@ -161,6 +180,7 @@ class ViewWork:
 
     id: int
     below: tuple[int, ...]
+    """With the members of its refresh group."""
     seconds: float
 
 
@@ -198,3 +218,103 @@ def waits_for_any(
     """Return whether one of the sessions at work waits, directly or not, for one of the waiting sessions."""
     values = {"at_work": list(at_work), "waiting": list(waiting)}
     return connection.execute(_WAITS, values).fetchone() == (True,)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """When a view is refreshed: its schedule, its refresh group, and what its gate waits for."""
+
+    view: str
+    """The name as the user's search path shows it."""
+    schedule: str | None
+    runner: str | None
+    """Who follows the schedule: `pg_cron` or `idivm serve`."""
+    job: int | None
+    """The job of pg_cron."""
+    refresh_group: str | None
+    gate: str | None
+    waits_for: str | None
+    """Why its refreshes wait for its gate, or the gate of a member of its group."""
+    waits_since: datetime | None
+    """When a refresh first waited."""
+
+
+_TIMING = """
+    SELECT st.view::text, st.schedule, s.runner, s.job, st.refresh_group, nullif(v.options ->> 'gate', ''),
+           st.waits_for, st.waits_since
+    FROM idivm.status st
+    LEFT JOIN idivm.schedules s ON s.view = st.view
+    LEFT JOIN idivm.views v ON v.relation = st.view
+    WHERE st.schedule IS NOT NULL OR st.refresh_group IS NOT NULL OR nullif(v.options ->> 'gate', '') IS NOT NULL
+    ORDER BY st.view::text COLLATE "C"
+"""
+
+
+def timings(connection: Connection[Any]) -> list[Timing]:
+    """Return the views with a schedule, a refresh group or a gate."""
+    if connection.execute(_ANY_TIMING).fetchone() == (False,):
+        return []
+    found = [Timing(*row) for row in connection.execute(_TIMING).fetchall()]
+    names = shown(connection, [timing.view for timing in found])
+    return [replace(timing, view=name) for timing, name in zip(found, names, strict=True)]
+
+
+_ANY_TIMING = """
+    SELECT EXISTS (SELECT FROM idivm.views WHERE options ? 'schedule')
+        OR EXISTS (SELECT FROM idivm.views WHERE options ? 'refresh_group')
+        OR EXISTS (SELECT FROM idivm.views WHERE options ? 'gate')
+        OR EXISTS (SELECT FROM idivm.unplanned_views WHERE options ?| '{schedule,refresh_group,gate}')
+"""
+
+
+def with_groups(connection: Connection[Any], view_ids: Sequence[int]) -> list[int]:
+    """Return views with the members of their refresh groups."""
+    row = connection.execute("SELECT idivm.with_groups(%s)", [list(view_ids)]).fetchone()
+    assert row is not None
+    return list(row[0])
+
+
+def waiting(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, str]:
+    """Return which views were left as they are in the open transaction, and what their gates wait for."""
+    rows = connection.execute(
+        "SELECT v.id, idivm.status_of_gate(v.id) FROM idivm.views v"
+        " WHERE v.id = ANY (%s) AND v.options ?| '{refresh_group,gate}'",
+        [list(view_ids)],
+    ).fetchall()
+    return {view_id: reason for view_id, reason in rows if reason}
+
+
+def follow_schedule(connection: Connection[Any], view_id: int) -> None:
+    """Have the schedule of a view followed: by pg_cron if this role may use it."""
+    connection.execute(
+        "SELECT idivm.follow_schedule(relation) FROM idivm.views WHERE id = %s", [view_id]
+    )
+
+
+def time_zone(connection: Connection[Any]) -> str:
+    """Return the time zone of schedules by cron's fields: that of pg_cron."""
+    row = connection.execute(
+        "SELECT coalesce(nullif(current_setting('cron.timezone', true), ''), 'GMT')"
+    ).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The last complete batch of a table."""
+
+    source: str
+    batch: str
+    at: datetime
+    role: str
+
+
+def gates(connection: Connection[Any]) -> list[Gate]:
+    """Return the last complete batch of each table that has any."""
+    rows = connection.execute(
+        "SELECT g.source::text, g.batch, g.at, g.role FROM idivm.gates g JOIN pg_class c ON c.oid = g.source"
+        ' ORDER BY g.source::text COLLATE "C"'
+    ).fetchall()
+    names = shown(connection, [row[0] for row in rows])
+    return [Gate(name, *row[1:]) for name, row in zip(names, rows, strict=True)]

@@ -343,7 +343,7 @@ def view_ids(connection: Connection[Any], names: Sequence[Composable]) -> list[i
     if names:
         return [_view_id(connection, name) for name in names]
     rows = connection.execute(
-        "SELECT id FROM idivm.views WHERE status <> 'building' AND paused_mode IS NULL ORDER BY id"
+        "SELECT id FROM idivm.views v WHERE status <> 'building' AND NOT idivm.is_paused(v) ORDER BY id"
     )
     return [row[0] for row in rows.fetchall()]
 

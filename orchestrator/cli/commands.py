@@ -75,7 +75,9 @@ def refresh(options: argparse.Namespace) -> int:
             (
                 r.view,
                 "failed" if r.error else f"{r.changed:,}",
-                f"{r.seconds * 1000:,.1f} ms{', recomputed' if r.recomputed else ''}",
+                f"waits for its gate: {r.waits_for}"
+                if r.waits_for
+                else f"{r.seconds * 1000:,.1f} ms{', recomputed' if r.recomputed else ''}",
             )
             for r in reports
         ]

@@ -26,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     # These imports take a second or two. `main` catches Ctrl-C meanwhile.
     from orchestrator.bench import names
-    from orchestrator.cli import commands, load, overview, watch
+    from orchestrator.cli import commands, load, overview, timing, watch
     from orchestrator.cli.completion import SHELLS
     from orchestrator.cli.pictures import FORMATS
     from orchestrator.runtime.serve import WORKERS
@@ -198,6 +198,26 @@ def build_parser() -> argparse.ArgumentParser:
         "--consumer", metavar="NAME", help="begin where this registered consumer is, and advance it"
     )
     sub.add_argument("--once", action="store_true", help="end with the changes that there are")
+
+    sub = verb(
+        "schedule",
+        "refresh a view at an interval or at cron's times; alone: list schedules, refresh groups and gates",
+        timing.schedule,
+    )
+    sub.add_argument("view", nargs="?", metavar="VIEW")
+    sub.add_argument(
+        "every", nargs="?", metavar="TIMES", help="an interval, as in '10 s', or as in '0 3 * * *'"
+    )
+    sub = verb("unschedule", "end the schedule of a view", timing.unschedule)
+    sub.add_argument("view", metavar="VIEW")
+
+    sub = verb(
+        "gate",
+        "say that a batch of changes of a table is complete; alone: list the last batches",
+        timing.gate,
+    )
+    sub.add_argument("table", nargs="?", metavar="TABLE")
+    sub.add_argument("batch", nargs="?", metavar="BATCH")
 
     sub = verb("serve", "refresh deferred views continuously until stopped", commands.serve)
     sub.add_argument(

@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.catalog import ViewInfo, relations
 from orchestrator.catalog.parts import Parts
 from orchestrator.catalog.unplanned import UnplannedView
+from orchestrator.cli import timing
 from orchestrator.cli.output import (
     ago,
     open_orchestrator,
@@ -70,6 +71,7 @@ def status(options: argparse.Namespace) -> int:
     with open_orchestrator(options) as orchestrator:
         views = [orchestrator.view(options.view)] if options.view else orchestrator.views()
         parts = {view.id: orchestrator.parts(view) for view in views}
+        timings = {item.view: item for item in orchestrator.timings()}
         missing = {view.id: orchestrator.missing_indexes(view) for view in views}
         reads = {
             view.id: relations.reads_by(orchestrator.connection, view.id)
@@ -83,6 +85,11 @@ def status(options: argparse.Namespace) -> int:
                 | {"missing_indexes": [dataclasses.asdict(item) for item in missing[view.id]]}
                 | _parts_summary(parts[view.id])
                 | ({"read_uses": reads[view.id]} if view.id in reads else {})
+                | (
+                    {"timing": dataclasses.asdict(timings[view.name])}
+                    if view.name in timings
+                    else {}
+                )
                 for view in views
             ]
         )
@@ -103,6 +110,7 @@ def status(options: argparse.Namespace) -> int:
             ("rows", f"about {view.rows:,}"),
             ("size", f"{size(view.bytes)} of content, {size(view.log_bytes)} of change logs"),
         ]
+        facts += timing.facts(timings.get(view.name))
         facts += _parts_facts(parts[view.id])
         facts += [("missing index", str(index)) for index in missing[view.id]]
         if view.error:

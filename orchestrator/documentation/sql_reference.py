@@ -22,6 +22,7 @@ SECTIONS = {
         "explain",
     ),
     "Refreshes": ("refresh", "refresh_all", "allow_refreshes", "as_of", "clock"),
+    "Schedules and gates": ("schedule", "unschedule", "gate"),
     "Change feeds": ("changes", "advance", "forget_consumer"),
     "Indexes of a view": ("create_index", "drop_index"),
     "Covariances and models": (

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Literal, TypedDict, get_args, get_origin, get_type_hints
 
 from orchestrator.errors import UsageError
+from orchestrator.frontend.schedules import OFF, parse_schedule
 
 
 class OptionValues(TypedDict, total=False):
@@ -22,6 +23,9 @@ class OptionValues(TypedDict, total=False):
     create_indexes: Literal["on", "off"]
     updatable: str
     staleness: str
+    schedule: str
+    refresh_group: str
+    gate: str
     feed: Literal["on", "off"]
     feed_keep: str
     feed_hold: str
@@ -46,7 +50,9 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
 MODES = _ALLOWED["maintain"]
 """When a view is updated: by refreshes, after each statement, at each commit, or by refreshes and reads."""
 
-_FREE = ("updatable", "variable_order", "epsilon", "static", "factorizable")
+_FREE = (
+    *("updatable", "refresh_group", "gate", "variable_order", "epsilon", "static", "factorizable"),
+)
 """Options whose values are only checked when the view is planned, for example names of tables."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0, "days": 86400.0}
@@ -71,6 +77,12 @@ class ViewOptions:
     """The tables that change; a change of any other table recomputes the view."""
     staleness: str | None = None
     """The staleness that `idivm serve` allows for a deferred view, for example 500ms."""
+    schedule: str | None = None
+    """When the view is refreshed, for example 10 s or 0 3 * * *."""
+    refresh_group: str | None = None
+    """The views of the same owner with which it is refreshed together, or not at all."""
+    gate: str | None = None
+    """The tables, for example orders, customers, whose complete batches its refreshes wait for."""
     feed: str = "off"
     """Whether each refresh appends its changes of the content to a feed."""
     feed_keep: str | None = None
@@ -191,6 +203,8 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
         text = str(value) if name in _FREE else str(value).lower()
         if name in _DURATIONS:
             seconds(text)
+        elif name == "schedule":
+            parse_schedule(text)
         elif name == "epsilon":
             epsilons(text)
         elif name == "log_limit":
@@ -207,4 +221,20 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
             "feed = on is not available with maintain = on_read, whose reads show changes before a refresh adds"
             " them to the feed; choose another mode."
         )
+    _refuse_waiting(ViewOptions(**chosen))
     return ViewOptions(**chosen)
+
+
+def _refuse_waiting(options: ViewOptions) -> None:
+    """Refuse options about the times of refreshes for a view that does not wait for refreshes."""
+    mode = options.maintain
+    given = [
+        name for name in ("refresh_group", "gate") if getattr(options, name) and mode != "deferred"
+    ]
+    if options.schedule not in (None, OFF) and mode in ("eager", "on_commit"):
+        given.append("schedule")
+    if given:
+        raise UsageError(
+            f"{given[0]} is not available with maintain = {mode}, whose content does not wait for refreshes; leave"
+            " it out, or choose maintain = deferred."
+        )

@@ -9,7 +9,16 @@ from random import Random
 from psycopg.sql import Identifier
 
 from orchestrator.fuzz.case import Case, View, maintained
-from orchestrator.fuzz.options import CACHES, EPSILONS, FEEDS, MODES, REPRESENTATIONS, STRATEGIES
+from orchestrator.fuzz.options import (
+    CACHES,
+    EPSILONS,
+    FEEDS,
+    GROUP,
+    GROUPED,
+    MODES,
+    REPRESENTATIONS,
+    STRATEGIES,
+)
 from orchestrator.fuzz.queries.forms import COMMON, FORMS
 from orchestrator.fuzz.queries.grammar import Grammar, Query
 from orchestrator.fuzz.queries.rings import statements
@@ -126,6 +135,8 @@ class _ViewMaker:
         self.strategies = strategies
         self.modes = modes
         self.taken = taken
+        self.grouped = "deferred" in modes and options.random() < GROUPED
+        """Whether all views are deferred, and most of them belong to a refresh group."""
         self.views: list[View] = []
         self.relations: list[Relation] = []
 
@@ -178,9 +189,14 @@ class _ViewMaker:
 
     def _options(self, query: Query) -> tuple[tuple[str, str], ...]:
         strategy, mode = self.options.choice(self.strategies), self.options.choice(self.modes)
+        mode = "deferred" if self.grouped else mode
         cache = self.options.choice(CACHES)
         feed = "off" if mode == "on_read" else self.options.choice(FEEDS)
-        result = (("strategy", strategy), ("maintain", mode), ("cache", cache), ("feed", feed))
+        result: tuple[tuple[str, str], ...] = (
+            *(("strategy", strategy), ("maintain", mode), ("cache", cache), ("feed", feed)),
+        )
+        if self.grouped and self.options.random() < 0.7:
+            result = (*result, ("refresh_group", GROUP))
         if strategy == "skew":
             return (*result, ("epsilon", self._epsilon(query)))
         if strategy == "viewtree":

@@ -19,3 +19,9 @@ CACHES = ("auto", "on", "off")
 
 FEEDS = ("off", "off", "on")
 """Values for `WITH (feed = ...)`; the feeds are replayed after each refresh."""
+
+GROUP = "fuzz"
+"""The refresh group of some views."""
+
+GROUPED = 0.15
+"""The share of cases with a refresh group. All views of such a case are deferred."""

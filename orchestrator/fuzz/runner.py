@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -234,9 +234,14 @@ class Runner(Acts):
             raise failed(f"refresh by {step.how}", error) from error
         if not step.views and step.how != "call":
             self.unseen = False
-        self.compare(names or list(self.views))
+        self.compare(self._with_group(names) or list(self.views))
         if unequal:
             raise CaseError("check", "", f"check says that {unequal} differ, the oracle does not")
+
+    def _with_group(self, names: Sequence[str]) -> list[str]:
+        """Return views with those that are refreshed together with them."""
+        group = [name for name, view in self.views.items() if "refresh_group" in dict(view.options)]
+        return [*names, *(set(group) - set(names))] if set(group) & set(names) else list(names)
 
     @contextmanager
     def _read_before_and_after(self) -> Iterator[None]:

@@ -78,7 +78,7 @@ def refresh_views(
 
 _ALL = """
     SELECT n.nspname, c.relname
-    FROM (SELECT relation FROM idivm.views WHERE status <> 'building' AND paused_mode IS NULL
+    FROM (SELECT relation FROM idivm.views v WHERE status <> 'building' AND NOT idivm.is_paused(v)
           UNION ALL SELECT relation FROM idivm.unplanned_views WHERE with_data AND NOT paused) AS v
     JOIN pg_class c ON c.oid = v.relation JOIN pg_namespace n ON n.oid = c.relnamespace
     ORDER BY c.oid

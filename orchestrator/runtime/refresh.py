@@ -13,6 +13,7 @@ from psycopg.errors import SerializationFailure
 from psycopg.pq import TransactionStatus
 
 from orchestrator import catalog
+from orchestrator.catalog import serving
 from orchestrator.errors import DatabaseError, UsageError
 from orchestrator.runtime.side_by_side import EntangledError, Workers
 
@@ -31,6 +32,8 @@ class RefreshReport:
     error: str | None = None
     recomputed: bool = False
     """Whether the view was recomputed."""
+    waits_for: str | None = None
+    """What its gate waits for, if the view was therefore left as it is."""
 
 
 class RefreshError(DatabaseError):
@@ -63,6 +66,7 @@ class _Refreshed(NamedTuple):
     seconds: float
     error: str | None
     recomputed: bool
+    waits_for: str | None = None
 
 
 def refresh(
@@ -77,6 +81,7 @@ def refresh(
     some of the views could not be planned again, which are added to their errors. With `sessions`, views that do
     not read each other are refreshed at the same time.
     """
+    view_ids = serving.with_groups(connection, view_ids)
     reports = _in_sessions(connection, view_ids, unplanned or {}, sessions)
     if collect(connection, view_ids) and (late := catalog.over_log_limit(connection, view_ids)):
         # Their logs exceed the limit, and their options ask for a refresh then.
@@ -137,7 +142,9 @@ def _refreshed(
         " ORDER BY r.place",
         [list(view_ids)],
     ).fetchall()
-    recomputed = catalog.recomputed(connection, [view_id for view_id, *_ in rows])
+    view_ids = [view_id for view_id, *_ in rows]
+    waiting = serving.waiting(connection, view_ids)
+    recomputed = catalog.recomputed(connection, view_ids)
     return [
         _Refreshed(
             view_id,
@@ -148,6 +155,7 @@ def _refreshed(
             if error and view_id in unplanned
             else error,
             view_id in recomputed,
+            waiting.get(view_id),
         )
         for view_id, name, changed, seconds, error in rows
     ]
@@ -158,7 +166,12 @@ def _reports(connection: Connection[Any], rows: Sequence[_Refreshed]) -> list[Re
     names = catalog.shown(connection, [row.name for row in rows])
     return [
         RefreshReport(
-            name, row.changed, row.seconds, row.error and row.error.rstrip("."), row.recomputed
+            name,
+            row.changed,
+            row.seconds,
+            row.error and row.error.rstrip("."),
+            row.recomputed,
+            row.waits_for,
         )
         for name, row in zip(names, rows, strict=True)
     ]

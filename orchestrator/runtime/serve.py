@@ -13,14 +13,23 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timezone, tzinfo
 from queue import SimpleQueue
 from typing import Any, TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import psycopg
 from psycopg import Connection
 
-from orchestrator.catalog.serving import Served, invalidate_drifted, look, served_views
+from orchestrator.catalog.serving import (
+    Served,
+    invalidate_drifted,
+    look,
+    served_views,
+    time_zone,
+)
 from orchestrator.errors import IdivmError, UsageError
+from orchestrator.frontend.schedules import Every
 from orchestrator.runtime import refresh, side_by_side
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.refresh import RefreshError, RefreshReport
@@ -70,6 +79,8 @@ class Progress:
     took: float = 0.0
     failures: int = 0
     not_before: float = 0.0
+    due: float = 0.0
+    """For a view with a schedule: its next time."""
 
 
 def groups(views: Iterable[Served]) -> list[list[Served]]:
@@ -95,6 +106,8 @@ def refresh_at(view: Served, progress: Progress) -> float | None:
     """
     if progress.since is None:
         return None
+    if view.schedule is not None:
+        return max(progress.due, progress.not_before)
     return max(progress.since + view.bound / 2 - progress.took, progress.not_before)
 
 
@@ -121,6 +134,7 @@ class Server:
         self.report = report
         self.interval = interval
         self.stop = stop
+        self.zone: tzinfo = timezone.utc
         self.views: list[Served] = []
         self.groups: list[list[Served]] = []
         self.progress: dict[int, Progress] = {}
@@ -180,6 +194,7 @@ class Server:
     def _serve(self, connection: Connection[Any]) -> None:
         self.report(Event("connected"))
         known: str | None = ""
+        gates: str | None = ""
         looked, tidied = time.monotonic(), 0.0
         with ThreadPoolExecutor(self.workers) as pool:
             try:
@@ -196,6 +211,9 @@ class Server:
                     if found.views != known:
                         self._learn(connection)
                         known = found.views
+                    if found.gates != gates:
+                        self._open_gates(now)
+                        gates = found.gates
                     if found.to_plan:
                         self._start_planning(pool)
                     self._look(found.logs, looked)
@@ -209,12 +227,35 @@ class Server:
 
     def _learn(self, connection: Connection[Any]) -> None:
         """Read the views to serve."""
+        schedules = {view.id: view.schedule for view in self.views}
         self.views = served_views(connection, self.interval)
+        self.zone = _zone(time_zone(connection))
         self.groups = groups(self.views)
         now = time.monotonic()
+        for view in self.views:
+            before = schedules.get(view.id)
+            if view.id not in self.progress or view.schedule != before:
+                progress = self.progress.setdefault(view.id, Progress(since=now))
+                # An interval begins at once.
+                progress.due = now if isinstance(view.schedule, Every) else self._next(view, now)
         known = {view.id for view in self.views}
-        kept = {view_id: p for view_id, p in self.progress.items() if view_id in known}
-        self.progress = {view.id: kept.get(view.id, Progress(since=now)) for view in self.views}
+        self.progress = {view_id: p for view_id, p in self.progress.items() if view_id in known}
+
+    def _next(self, view: Served, now: float) -> float:
+        """Return the next time of a schedule."""
+        if view.schedule is None:
+            return 0.0
+        moment = datetime.now(timezone.utc)
+        at = view.schedule.next(moment, self.zone)
+        return float("inf") if at is None else now + (at - moment).total_seconds()
+
+    def _open_gates(self, now: float) -> None:
+        """Have the views with gates refreshed: batches were completed since they were last held."""
+        gated = {view.id for view in self.views if view.gated}
+        for view in self.views:
+            progress = self.progress[view.id]
+            if gated & {view.id, *view.mates} and progress.since is None:
+                progress.since = now
 
     def _look(self, logs: Mapping[int, tuple[int, frozenset[str]]], looked: float) -> None:
         """Mark the views that may have become stale since the last look."""
@@ -245,9 +286,26 @@ class Server:
             due = [refresh_at(view, self.progress[view.id]) for view in group]
             if any(at is not None and at <= now for at in due):
                 # Also refresh the views that would follow shortly: one snapshot is less work.
-                stale = [view for view, at in zip(group, due, strict=True) if at is not None]
-                soon = [v for v in stale if self.progress[v.id].not_before <= now]
-                self.busy[first] = pool.submit(self._refresh, soon)
+                soon = {
+                    view.id: view
+                    for view, at in zip(group, due, strict=True)
+                    if at is not None
+                    and self.progress[view.id].not_before <= now
+                    and (view.schedule is None or at <= now)
+                }
+                mates = frozenset[int]().union(*(view.mates for view in soon.values()))
+                wanted = [view for view in group if view.id in soon or view.id in mates]
+                self.busy[first] = pool.submit(self._refresh, wanted)
+            for view in group:
+                progress = self.progress[view.id]
+                if view.schedule is not None and progress.due <= now:
+                    progress.due = self._following(view, progress.due, now)
+
+    def _following(self, view: Served, due: float, now: float) -> float:
+        """Return the time of a schedule after the one that is due; times that have passed are left out."""
+        if isinstance(view.schedule, Every):
+            return due + view.schedule.seconds * (1 + (now - due) // view.schedule.seconds)
+        return self._next(view, now)
 
     def _start_planning(self, pool: ThreadPoolExecutor) -> None:
         """Plan the views that SQL created, in parallel with the refreshes."""
@@ -326,12 +384,21 @@ class Server:
         bounds = [view.bound for view in self.views]
         nap = min(bounds, default=self.interval) / LOOKS
         due = [refresh_at(view, self.progress[view.id]) for view in self.views]
+        due += [self.progress[view.id].due for view in self.views if view.schedule is not None]
         return max(0.005, min([nap, *(at - now for at in due if at is not None and at > now)]))
 
 
 def _pause(failures: int) -> float:
     """Return a pause that doubles after each failure."""
     return float(min(LONGEST_PAUSE, 0.1 * 2 ** min(failures, 20)))
+
+
+def _zone(name: str) -> tzinfo:
+    """Return the time zone of pg_cron, which knows the names of PostgreSQL."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        return timezone.utc
 
 
 def _sentence(error: IdivmError | psycopg.Error) -> str:

@@ -1,5 +1,6 @@
 """The PySpark data source `idivm`: read and write PostgreSQL by streaming COPY.
 
+    spark.readStream.format("idivm").option("dsn", dsn).option("view", "v").load()
     frame.write.format("idivm").option("dsn", dsn).mode("append").save("t")
     spark.read.format("idivm").option("dsn", dsn).load("v")
 
@@ -30,6 +31,7 @@ from pyspark.sql.types import StructType
 from orchestrator.catalog import loads as catalog_loads
 from orchestrator.catalog.search_path import pin
 from orchestrator.runtime.sessions import open_session
+from orchestrator.spark.changes import OPTIONS, FeedReader, feed_named, plan_changes
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.loading.copying import CopyTask, copy_partition
 from orchestrator.spark.reading import ReadPlan, TablePart, plan_read, read_part
@@ -79,6 +81,17 @@ class PostgresCopy(DataSource):
         """Return a reader with one task, or with as many tasks as the option `partitions` says."""
         return _Reader(self._plan())
 
+    def streamReader(self, schema: StructType) -> FeedReader:  # noqa: N802
+        """Return a reader of the feed of the view that the option `view` names."""
+        if not self._reads_feed():
+            raise LoadError(
+                f"readStream of {NAME} needs the option view, the name of a view with feed = on."
+            )
+        return FeedReader(feed_named(_options(self.options, OPTIONS)))
+
+    def _reads_feed(self) -> bool:
+        return "view" in {name.lower() for name in self.options}
+
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Begin a load, or join the load that the option `task` describes."""
         if described := self.options.get("task"):
@@ -89,6 +102,9 @@ class PostgresCopy(DataSource):
         return _writer(_options(self.options, _WRITE), schema, overwrite)
 
     def _plan(self) -> ReadPlan:
+        if self._reads_feed():
+            feed = feed_named(_options(self.options, OPTIONS))
+            return plan_changes(feed, feed.since, feed.upto)
         options = _options(self.options, _READ)
         plan = plan_read(
             options["dsn"],

@@ -48,8 +48,9 @@ COMMENT ON FUNCTION idivm.recompute_after_error(integer, boolean, text, text, te
     'recomputes a view after an error that its query may not have';
 
 -- Refresh views in order. With `apart`, each view has its own subtransaction; otherwise only the views whose last
--- refresh failed have one, and any other error ends the function.
-CREATE OR REPLACE FUNCTION idivm.refresh_in_order(ordered integer[], synchronous integer[], behind boolean, apart boolean)
+-- refresh failed have one, and any other error ends the function. `given_up` has errors of views that are not tried.
+CREATE OR REPLACE FUNCTION idivm.refresh_in_order(ordered integer[], synchronous integer[], behind boolean, apart boolean,
+                                                   given_up jsonb DEFAULT '{}')
     RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -60,6 +61,7 @@ DECLARE
                                ELSE ARRAY(SELECT e.view FROM idivm.view_errors e WHERE e.view = ANY (ordered)) END;
     failed integer[] := '{}';
     drifted integer[];
+    held integer[];
     lower_view text;
     pending boolean;
     started timestamptz;
@@ -71,7 +73,9 @@ BEGIN
         started := clock_timestamp();
         changed := 0;
         error := NULL;
-        IF failed <> '{}' THEN
+        IF given_up ? view_id::text THEN
+            error := idivm.note_error(view_id, given_up -> view_id::text ->> 'state', given_up -> view_id::text ->> 'reason', '');
+        ELSIF failed <> '{}' THEN
             SELECT coalesce(v.relation::text, v.name) INTO lower_view
             FROM idivm.views_below(view_id) AS below JOIN idivm.views v ON v.id = below
             WHERE below = ANY (failed) ORDER BY v.id LIMIT 1;
@@ -126,7 +130,13 @@ BEGIN
                     drifted := ARRAY[NULL::integer];
                 END;
             END IF;
-            IF one_cut AND view_id = ANY (suspects) THEN
+            IF one_cut AND held IS NULL THEN
+                held := idivm.held_views(ordered);
+            END IF;
+            IF one_cut AND view_id = ANY (held) THEN
+                UPDATE idivm.watermarks w SET held_since = clock_timestamp()
+                WHERE w.view = view_id AND w.held_since IS NULL AND idivm.has_pending(view_id);
+            ELSIF one_cut AND view_id = ANY (suspects) THEN
                 -- A subtransaction that writes nothing takes no transaction number.
                 BEGIN
                     changed := coalesce(idivm.refresh_one(view_id, false, view_id = ANY (drifted)), 0);
@@ -152,28 +162,68 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION idivm.refresh_in_order(integer[], integer[], boolean, boolean) IS
+COMMENT ON FUNCTION idivm.refresh_in_order(integer[], integer[], boolean, boolean, jsonb) IS
     'refreshes views in the given order, each with its own fate or all together';
 
 -- Refresh the views that have something to do, and return them among all views of the refresh.
-CREATE OR REPLACE FUNCTION idivm.refresh_among(ordered integer[], due integer[], synchronous integer[], behind boolean, apart boolean)
+CREATE OR REPLACE FUNCTION idivm.refresh_among(ordered integer[], due integer[], synchronous integer[], behind boolean, apart boolean,
+                                                given_up jsonb DEFAULT '{}')
     RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     IF cardinality(due) = cardinality(ordered) THEN
-        RETURN QUERY SELECT * FROM idivm.refresh_in_order(due, synchronous, behind, apart);
+        RETURN QUERY SELECT * FROM idivm.refresh_in_order(due, synchronous, behind, apart, given_up);
         RETURN;
     END IF;
     RETURN QUERY
-        WITH done AS MATERIALIZED (SELECT * FROM idivm.refresh_in_order(due, synchronous, behind, apart))
+        WITH done AS MATERIALIZED (SELECT * FROM idivm.refresh_in_order(due, synchronous, behind, apart, given_up))
         SELECT o.id, CASE WHEN d.view_id IS NULL THEN 0 ELSE d.changed END, coalesce(d.seconds, 0), d.error
         FROM unnest(ordered) WITH ORDINALITY AS o (id, place) LEFT JOIN done d ON d.view_id = o.id
         ORDER BY o.place;
 END
 $$;
-COMMENT ON FUNCTION idivm.refresh_among(integer[], integer[], integer[], boolean, boolean) IS
+COMMENT ON FUNCTION idivm.refresh_among(integer[], integer[], integer[], boolean, boolean, jsonb) IS
     'refreshes the views that have something to do, and returns them among all views of the refresh';
+
+-- The same with refresh groups: if a member fails, all members keep their contents. What was done is then rolled back,
+-- and done again without this group.
+CREATE OR REPLACE FUNCTION idivm.refresh_groups(ordered integer[], due integer[], synchronous integer[], behind boolean)
+    RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    given_up jsonb := '{}';
+    broken jsonb;
+    done jsonb;
+BEGIN
+    LOOP
+        BEGIN
+            SELECT jsonb_agg(r) INTO done FROM idivm.refresh_among(ordered, due, synchronous, behind, true, given_up) AS r;
+            SELECT jsonb_object_agg(mate, jsonb_build_object(
+                       'state', CASE mate WHEN f.id THEN e.sqlstate ELSE '55000' END,
+                       'reason', CASE mate WHEN f.id THEN e.message ELSE format(
+                           'it belongs to the refresh group %s, whose member %s could not be refreshed: %s',
+                           v.options ->> 'refresh_group', coalesce(v.relation::text, v.name), e.message) END)
+                       ORDER BY mate = f.id)
+            INTO broken
+            FROM (SELECT (r ->> 'view_id')::integer AS id FROM jsonb_array_elements(done) AS r WHERE r ->> 'error' IS NOT NULL) AS f
+            JOIN idivm.view_errors e ON e.view = f.id JOIN idivm.views v ON v.id = f.id
+            CROSS JOIN LATERAL idivm.mates(f.id) AS mate
+            WHERE NOT given_up ? f.id::text;
+            EXIT WHEN broken IS NULL;
+            RAISE SQLSTATE 'IVG01';
+        EXCEPTION WHEN SQLSTATE 'IVG01' THEN
+            given_up := given_up || broken;
+        END;
+    END LOOP;
+    RETURN QUERY
+        SELECT r.view_id, r.changed, r.seconds, r.error
+        FROM jsonb_to_recordset(done) AS r (view_id integer, changed bigint, seconds double precision, error text);
+END
+$$;
+COMMENT ON FUNCTION idivm.refresh_groups(integer[], integer[], integer[], boolean) IS
+    'refreshes views of which some belong to refresh groups: all members or none';
 
 -- A view that fails, and a view that reads it, returns an error instead of the number of changed rows.
 CREATE OR REPLACE FUNCTION idivm.refresh_views(view_ids integer[])
@@ -200,6 +250,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
+    view_ids := idivm.with_groups(view_ids);
     ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
     synchronous := ARRAY(SELECT id FROM idivm.synchronous_views() AS id);
     IF idivm.lock_apart(ordered, synchronous) THEN
@@ -219,6 +270,10 @@ BEGIN
         -- What is repaired below must reach the synchronous views above.
         ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids || synchronous) AS id);
         due := CASE WHEN snapshot_is_fixed THEN idivm.due(ordered) ELSE ordered END;
+    END IF;
+    IF EXISTS (SELECT FROM idivm.views v WHERE v.options ? 'refresh_group' AND v.id = ANY (due)) THEN
+        RETURN QUERY SELECT * FROM idivm.refresh_groups(ordered, due, synchronous, behind);
+        RETURN;
     END IF;
     IF cardinality(due) > 32 THEN
         -- After 64 subtransactions, snapshots of all sessions cost more. So many views share one subtransaction, and
@@ -247,6 +302,7 @@ DECLARE
     id integer;
     view_ids integer[] := '{}';
     done record;
+    waits text;
 BEGIN
     FOREACH name IN ARRAY coalesce(names, '{}') LOOP
         id := idivm.view_id(name::pg_catalog.regclass);
@@ -271,6 +327,10 @@ BEGIN
         error := done.error;
         IF error IS NOT NULL THEN
             RAISE WARNING '% could not be refreshed: %', view, error;
+        END IF;
+        waits := idivm.status_of_gate(done.view_id);
+        IF waits IS NOT NULL THEN
+            RAISE NOTICE '% waits for its gate: %', view, waits;
         END IF;
         RETURN NEXT;
     END LOOP;
@@ -299,11 +359,12 @@ DECLARE
 BEGIN
     IF pg_catalog.cardinality(names) OPERATOR(pg_catalog.=) 0 THEN
         ids := ARRAY(SELECT v.id FROM idivm.views v
-                     WHERE v.status OPERATOR(pg_catalog.<>) 'building' AND v.paused_mode IS NULL);
+                     WHERE v.status OPERATOR(pg_catalog.<>) 'building' AND NOT idivm.is_paused(v));
     ELSE
         ids := ARRAY(SELECT idivm.view_id(n::pg_catalog.regclass) FROM pg_catalog.unnest(names) AS n
                      WHERE NOT idivm.plan_at_refresh(n::pg_catalog.regclass));
     END IF;
+    ids := idivm.with_groups(ids);
     LOOP
         -- Usually nothing has changed since the last refresh. The views with work are determined again in the snapshot
         -- of the refresh.
@@ -474,7 +535,7 @@ BEGIN
     SET mark = ROW(snapshot, pg_current_xact_id(), done.marks)::idivm.watermark, cluster = idivm.cluster_of_session(),
         refreshed_at = clock_timestamp(), refreshes = w.refreshes + 1, changed = done.changed,
         recomputed = coalesce(done.kind IN ('A', 'R'), true),
-        seconds = took, total_seconds = w.total_seconds + took
+        seconds = took, total_seconds = w.total_seconds + took, held_since = NULL
     WHERE w.view = view_id;
     IF NOT by_writer OR took >= 0.01 OR done.kind <> 'C' THEN
         INSERT INTO idivm.past_refreshes (view, at, changed, seconds, role, recomputed)
@@ -614,6 +675,7 @@ BEGIN
             WHERE vs.view = v.id
         ) AS reads
         WHERE v.id = view_id AND v.maintain IN ('deferred', 'on_read') AND NOT v.time_dependent AND NOT v.has_clock
+          AND NOT v.options ?| '{refresh_group,gate}'
           AND NOT reads.is_above
           AND NOT EXISTS (SELECT FROM idivm.sources above WHERE above.relation = v.state);
         IF NOT FOUND THEN

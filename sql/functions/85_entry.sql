@@ -20,6 +20,9 @@ BEGIN ATOMIC
         ('create_indexes', '^(on|off)$'),
         ('updatable', ''),
         ('staleness', '^\d+(\.\d+)? ?(ms|s|min|h|days?)$'),
+        ('schedule', idivm.schedule_pattern()),
+        ('refresh_group', ''),
+        ('gate', ''),
         ('feed', '^(on|off)$'),
         ('feed_keep', '^\d+(\.\d+)? ?(ms|s|min|h|days?)$'),
         ('feed_hold', '^\d+(\.\d+)? ?(ms|s|min|h|days?)$'),
@@ -58,6 +61,7 @@ BEGIN
             RAISE invalid_parameter_value USING
                 MESSAGE = format('%s = %s is not available; %s', given.key, given.value, CASE
                     WHEN given.key IN ('staleness', 'feed_keep', 'feed_hold') THEN 'write a number with ms, s, min, h or days, as in 500ms.'
+                    WHEN given.key = 'schedule' THEN 'write an interval, as in 10 s or 5 min, or five fields as cron has them, as in 0 3 * * *.'
                     WHEN given.key = 'log_limit' THEN 'write a whole number with kB, MB, GB or TB, as in 500MB.'
                     ELSE 'it can be ' || replace(trim(given.pattern, '^()$'), '|', ' or ') || '.' END);
         END IF;
@@ -69,6 +73,7 @@ BEGIN
             MESSAGE = 'feed = on is not available with maintain = on_read, whose reads show changes before a refresh adds them to the feed',
             HINT = 'Choose another mode.';
     END IF;
+    PERFORM idivm.check_timing(checked);
     RETURN checked;
 END
 $$;
@@ -212,6 +217,9 @@ BEGIN
     END IF;
     view := idivm.show_query(relation, NULL, query, path, false);
     PERFORM idivm.ask_for_plan(view, wanted, idivm.session_settings(), with_data);
+    IF idivm.schedule_of(wanted) IS NOT NULL THEN
+        PERFORM idivm.follow_schedule(view);
+    END IF;
     RETURN view;
 END
 $$;

@@ -21,11 +21,14 @@ COMMENT ON FUNCTION idivm.stale_below(integer) IS 'the stale views that a view r
 CREATE OR REPLACE FUNCTION idivm.view_status()
     RETURNS TABLE (view regclass, mode text, strategy text, state text, fresh_as_of timestamptz, lag interval,
                    pending_rows bigint, refreshed_at timestamptz, refresh_ms double precision, refresh_rows bigint,
-                   recomputed boolean, last_error text, failed_at timestamptz, bytes bigint, log_bytes bigint)
+                   recomputed boolean, last_error text, failed_at timestamptz, bytes bigint, log_bytes bigint,
+                   schedule text, refresh_group text, waits_for text, waits_since timestamptz)
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT s.relation, s.mode, s.strategy, s.state, f.fresh_as_of, clock_timestamp() - f.fresh_as_of, s.pending_rows,
-           s.refreshed_at, s.refresh_ms, s.refresh_rows, s.recomputed, s.last_error, s.failed_at, s.bytes, s.log_bytes
+           s.refreshed_at, s.refresh_ms, s.refresh_rows, s.recomputed, s.last_error, s.failed_at, s.bytes, s.log_bytes,
+           idivm.schedule_of(s.options), nullif(s.options ->> 'refresh_group', ''), wait.reason,
+           CASE WHEN wait.reason IS NOT NULL THEN s.held_since END
     FROM (
         SELECT v.relation, v.id, v.has_clock, coalesce(v.paused_mode, v.maintain) AS mode, v.strategy,
                CASE WHEN v.paused_mode IS NOT NULL THEN 'paused'
@@ -37,7 +40,7 @@ AS $$
                p.rows AS pending_rows, w.refreshed_at, w.seconds * 1000 AS refresh_ms, w.changed AS refresh_rows,
                w.recomputed AS recomputed, e.message AS last_error, e.at AS failed_at,
                CASE c.relkind WHEN 'v' THEN idivm.state_bytes(v.id) ELSE pg_total_relation_size(c.oid) END AS bytes,
-               idivm.log_kept(v.id) AS log_bytes
+               idivm.log_kept(v.id) AS log_bytes, v.options, w.held_since
         FROM idivm.views v
         JOIN pg_class r ON r.oid = v.relation
         LEFT JOIN pg_class c ON c.oid = v.state
@@ -47,7 +50,7 @@ AS $$
         WHERE v.status <> 'building' AND NOT EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = v.relation)
       UNION ALL
         SELECT u.relation, NULL, false, coalesce(u.options ->> 'maintain', 'deferred'), NULL, 'not planned', 0, NULL, NULL, NULL, NULL,
-               u.refusal, u.refused_at, 0, 0
+               u.refusal, u.refused_at, 0, 0, u.options, NULL
         FROM idivm.unplanned_views u JOIN pg_class r ON r.oid = u.relation
     ) AS s
     CROSS JOIN LATERAL (
@@ -55,6 +58,10 @@ AS $$
                     WHEN s.has_clock THEN idivm.clock_of(s.id) ELSE s.refreshed_at END AS fresh_as_of
         OFFSET 0
     ) AS f
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN s.state IN ('behind', 'invalid', 'failed') AND s.options ?| '{refresh_group,gate}' THEN idivm.waits_for(s.id) END
+        OFFSET 0
+    ) AS wait (reason)
     ORDER BY s.relation::text COLLATE "C"
 $$;
 COMMENT ON FUNCTION idivm.view_status() IS 'what idivm.status shows';

@@ -103,6 +103,8 @@ BEGIN
     IF idivm.may_change_catalog() THEN
         PERFORM idivm.uninstall(view_id);
         PERFORM idivm.drop_orphans();
+    ELSE
+        PERFORM idivm.sync_schedules();
     END IF;
 END
 $$;
@@ -215,7 +217,7 @@ CREATE OR REPLACE FUNCTION idivm.alter_view(
 AS $$
 DECLARE
     -- These options need no new plan.
-    light CONSTANT text[] := '{maintain,staleness,feed,feed_keep,feed_hold,log_limit,on_log_limit,initialise,on_drop,on_error}';
+    light CONSTANT text[] := '{maintain,staleness,schedule,refresh_group,gate,feed,feed_keep,feed_hold,log_limit,on_log_limit,initialise,on_drop,on_error}';
     view_id integer := idivm.own_view(view);
     wanted jsonb := idivm.checked_options(
         options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness)));
@@ -223,6 +225,7 @@ DECLARE
     v idivm.views;
     shown record;
 BEGIN
+    PERFORM idivm.check_timing(idivm.options_of(view, view_id) || wanted);
     IF wanted = '{}' THEN
     ELSIF EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = view) THEN
         UPDATE idivm.unplanned_views u
@@ -237,6 +240,7 @@ BEGIN
                 PERFORM idivm.change_mode(view, view_id, mode);
             END IF;
             UPDATE idivm.views planned SET options = planned.options || wanted WHERE planned.id = view_id;
+            PERFORM idivm.check_gate(view_id);
             IF wanted ? 'feed' THEN
                 PERFORM idivm.hold_views(ARRAY[view_id]);
                 PERFORM idivm.set_feed(view_id);
@@ -246,6 +250,9 @@ BEGIN
             PERFORM idivm.unplan(view, shown.columns, shown.query, v.options || wanted,
                                  v.settings || idivm.session_settings(), 'pg_catalog, pg_temp');
         END IF;
+    END IF;
+    IF wanted ? 'schedule' THEN
+        PERFORM idivm.follow_schedule(view);
     END IF;
     IF name IS NOT NULL THEN
         EXECUTE format('ALTER VIEW %s RENAME TO %I', view, name);
@@ -278,6 +285,7 @@ BEGIN
             HINT = 'Leave the view deferred, and refresh it.';
     END IF;
     PERFORM idivm.set_mode(view_id, mode);
+    PERFORM idivm.refuse_synchronous_cut();
 END
 $$;
 

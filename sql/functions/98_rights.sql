@@ -35,8 +35,9 @@ REVOKE EXECUTE ON ROUTINE
     idivm.past_prepared(integer[]),
     idivm.recompute_after_error(integer, boolean, text, text, text),
     idivm.refresh_alone(integer),
-    idivm.refresh_among(integer[], integer[], integer[], boolean, boolean),
-    idivm.refresh_in_order(integer[], integer[], boolean, boolean),
+    idivm.refresh_among(integer[], integer[], integer[], boolean, boolean, jsonb),
+    idivm.refresh_groups(integer[], integer[], integer[], boolean),
+    idivm.refresh_in_order(integer[], integer[], boolean, boolean, jsonb),
     idivm.row_changed(),
     idivm.run_program(integer, idivm.watermark, boolean),
     idivm.discard_foreign_log(integer),
@@ -59,6 +60,7 @@ REVOKE EXECUTE ON FUNCTION
     idivm.is_due(integer[]),
     idivm.note_turns(integer[]),
     idivm.refresh_views(integer[]),
+    idivm.status_of_gate(integer),
     idivm.turn_logs(integer[], integer),
     idivm.view_status()
 FROM PUBLIC;
@@ -71,7 +73,7 @@ BEGIN
     EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA idivm TO %s', who);
     EXECUTE format('GRANT EXECUTE ON FUNCTION idivm.refresh_views(integer[]), idivm.announce_feeds(integer[]), idivm.collect(integer),'
                    ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer), idivm.due(integer[]), idivm.is_due(integer[]),'
-                   ' idivm.note_turns(integer[]), idivm.turn_logs(integer[], integer), idivm.view_status() TO %s', who);
+                   ' idivm.note_turns(integer[]), idivm.status_of_gate(integer), idivm.turn_logs(integer[], integer), idivm.view_status() TO %s', who);
 END
 $$;
 COMMENT ON FUNCTION idivm.allow_refreshes(regrole) IS 'allows a role to refresh every view and to read the catalog';

@@ -10,9 +10,10 @@ from psycopg import Connection
 from psycopg.sql import SQL, Literal
 
 from orchestrator import catalog
-from orchestrator.catalog import ViewInfo
+from orchestrator.catalog import ViewInfo, serving
 from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.errors import RightsError
+from orchestrator.planning import notices
 from orchestrator.runtime import refresh
 from orchestrator.runtime.diagnosis import answers
 
@@ -49,6 +50,13 @@ def refresh_and_compare(
         refresh.pin_tables(connection, [view.id for view in merged])
     before = {view.id: compare(connection, view) for view in merged}
     refresh.refresh_here(connection, ids)
+    waiting = serving.waiting(connection, ids)
+    for view_id, reason in waiting.items():
+        name = catalog.view_by_id(connection, view_id).name
+        notices.say(
+            connection, Literal(f"{name} was not compared: it waits for its gate: {reason}.")
+        )
+    ids = [item for item in ids if item not in waiting]
     refresh.pin_tables(connection, ids)
     here = {view.id: view for view in catalog.all_views(connection)}
     wanted = [

@@ -255,6 +255,8 @@ def _install(
             new.options.create_indexes == "on",
         )
     modes.refuse_time_dependent(connection, names.id, plan.maintain)
+    connection.execute("SELECT idivm.check_gate(%s)", [names.id])
+    modes.refuse_synchronous_cut(connection)
     return plan
 
 

@@ -47,6 +47,11 @@ def refuse_time_dependent(connection: Connection[Any], view_id: int, mode: str) 
         )
 
 
+def refuse_synchronous_cut(connection: Connection[Any]) -> None:
+    """Raise an error if writers would keep a view up to date that has a refresh group or a gate."""
+    connection.execute("SELECT idivm.refuse_synchronous_cut()")
+
+
 def sync(connection: Connection[Any]) -> None:
     """Give captured tables and their new partitions the triggers that the modes need, and drop all others."""
     connection.execute("SELECT idivm.sync_modes()")
@@ -97,6 +102,8 @@ def alter(connection: Connection[Any], view: ViewInfo, options: ViewOptions) -> 
                 "UPDATE idivm.views SET options = %s WHERE id = %s",
                 [json.dumps(options.to_json()), view.id],
             )
+            connection.execute("SELECT idivm.check_gate(%s)", [view.id])
+            refuse_synchronous_cut(connection)
             if options.feed != view.options.get("feed", "off"):
                 hold(connection, view.id)
                 feeds.bring_in_line(connection, view.id)
@@ -124,6 +131,9 @@ def asks_for_another_plan(view: ViewInfo, options: ViewOptions) -> bool:
             options,
             maintain=before.maintain,
             staleness=before.staleness,
+            schedule=before.schedule,
+            refresh_group=before.refresh_group,
+            gate=before.gate,
             feed=before.feed,
             feed_keep=before.feed_keep,
             feed_hold=before.feed_hold,

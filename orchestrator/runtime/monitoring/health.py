@@ -51,4 +51,6 @@ def _view(view: ViewState, max_lag: float | None) -> Finding:
         return Finding(subject, True, _FINE[view.state])
     lag = view.lag or 0.0
     sentence = f"it is behind by {view.pending:,} changes and {lag:,.1f} s"
+    if view.waits_for is not None:
+        sentence += f", and waits for its gate: {view.waits_for}"
     return Finding(subject, max_lag is None or lag <= max_lag, sentence)
