@@ -261,10 +261,19 @@ def is_guarded(connection: Connection[Any], relation: str) -> bool:
     """Return whether the relation that users read refuses writes."""
     row = connection.execute(
         "SELECT FROM pg_trigger t WHERE t.tgrelid = to_regclass(%s) AND t.tgenabled <> 'D'"
-        " AND t.tgfoid = 'idivm.refuse_write()'::regprocedure",
+        " AND t.tgfoid IN ('idivm.refuse_write()'::regprocedure, 'idivm.refuse_direct_write()'::regprocedure)"
+        " AND (t.tgname = 'idivm_maintained' AND (SELECT c.relkind = 'v' FROM pg_class c WHERE c.oid = t.tgrelid)"
+        " OR t.tgname = 'idivm_columns' AND EXISTS (SELECT FROM pg_trigger o WHERE o.tgrelid = t.tgrelid"
+        " AND o.tgname = 'idivm_maintained' AND o.tgenabled <> 'D'))",
         [relation],
     ).fetchone()
     return row is not None
+
+
+def table_is_whole(connection: Connection[Any], view_id: int) -> bool:
+    """Return whether the table that users read has its columns, and the parts by which refreshes reach it."""
+    row = connection.execute("SELECT idivm.table_is_whole(%s)", [view_id]).fetchone()
+    return row == (True,)
 
 
 def is_shown(connection: Connection[Any], view_id: int) -> bool:

@@ -26,6 +26,7 @@ BEGIN ATOMIC
         ('log_limit', '^\d+ ?(kb|mb|gb|tb)$'),
         ('on_log_limit', '^(warn|refresh|rebuild)$'),
         ('representation', '^(listing|factorized)$'),
+        ('relation', '^(view|table)$'),
         ('variable_order', ''),
         ('epsilon', ''),
         ('partition', '^(single|double)$'),
@@ -67,6 +68,10 @@ BEGIN
     IF checked ->> 'feed' = 'on' AND checked ->> 'maintain' = 'on_read' THEN
         RAISE invalid_parameter_value USING
             MESSAGE = 'feed = on is not available with maintain = on_read, whose reads show changes before a refresh adds them to the feed',
+            HINT = 'Choose another mode.';
+    ELSIF checked ->> 'relation' = 'table' AND checked ->> 'maintain' = 'on_read' THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'relation = table is not available with maintain = on_read, whose reads show changes that no refresh has written to the table yet',
             HINT = 'Choose another mode.';
     END IF;
     RETURN checked;
@@ -177,15 +182,15 @@ COMMENT ON FUNCTION idivm.show_query(text, text[], text, text, boolean) IS
 CREATE OR REPLACE FUNCTION idivm.create_view(
     name text, query text, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
     options jsonb DEFAULT '{}', if_not_exists boolean DEFAULT false, with_data boolean DEFAULT true,
-    path text DEFAULT pg_catalog.current_setting('search_path'))
+    path text DEFAULT pg_catalog.current_setting('search_path'), relation text DEFAULT NULL)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     parts text[] := parse_ident(name);
     wanted jsonb := idivm.checked_options(
-        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness)));
-    relation text;
+        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness, 'relation', create_view.relation)));
+    shown text;
     view regclass;
 BEGIN
     IF cardinality(parts) = 1 THEN
@@ -200,22 +205,22 @@ BEGIN
         RAISE invalid_schema_name USING
             MESSAGE = format('the schema %s is idivm''s own; create %s in another one', parts[1], parts[2]);
     END IF;
-    relation := format('%I.%I', parts[1], parts[2]);
-    IF to_regclass(relation) IS NOT NULL THEN
+    shown := format('%I.%I', parts[1], parts[2]);
+    IF to_regclass(shown) IS NOT NULL THEN
         IF if_not_exists THEN
-            RAISE NOTICE '% exists already, skipping', relation;
-            RETURN relation::regclass;
+            RAISE NOTICE '% exists already, skipping', shown;
+            RETURN shown::regclass;
         END IF;
         RAISE duplicate_table USING
-            MESSAGE = format('%s exists already', relation),
+            MESSAGE = format('%s exists already', shown),
             HINT = 'Choose another name, drop it first, or use idivm.replace_view.';
     END IF;
-    view := idivm.show_query(relation, NULL, query, path, false);
+    view := idivm.show_query(shown, NULL, query, path, false);
     PERFORM idivm.ask_for_plan(view, wanted, idivm.session_settings(), with_data);
     RETURN view;
 END
 $$;
-COMMENT ON FUNCTION idivm.create_view(text, text, text, text, text, jsonb, boolean, boolean, text) IS
+COMMENT ON FUNCTION idivm.create_view(text, text, text, text, text, jsonb, boolean, boolean, text, text) IS
     'creates a view, which computes its query until the next orchestrator plans it';
 
 -- Refuse to store anything about the view of another role.
@@ -274,12 +279,12 @@ COMMENT ON FUNCTION idivm.is_served() IS 'whether idivm serve is running for thi
 CREATE OR REPLACE PROCEDURE idivm.create_view_now(
     name text, query text, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
     options jsonb DEFAULT '{}', if_not_exists boolean DEFAULT false, wait interval DEFAULT '5 min',
-    path text DEFAULT pg_catalog.current_setting('search_path'))
+    path text DEFAULT pg_catalog.current_setting('search_path'), relation text DEFAULT NULL)
     LANGUAGE plpgsql
 AS $$
 DECLARE
     created pg_catalog.regclass := idivm.create_view(name, query, maintain, strategy, staleness, options, if_not_exists,
-                                                     path => path);
+                                                     path => path, relation => relation);
     until pg_catalog.timestamptz := pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) wait;
     refused pg_catalog.text;
 BEGIN
@@ -303,5 +308,5 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON PROCEDURE idivm.create_view_now(text, text, text, text, text, jsonb, boolean, interval, text) IS
+COMMENT ON PROCEDURE idivm.create_view_now(text, text, text, text, text, jsonb, boolean, interval, text, text) IS
     'creates a view, commits, and waits until an orchestrator has planned the view';

@@ -99,7 +99,7 @@ BEGIN
         END IF;
     END IF;
     DELETE FROM idivm.unplanned_views u WHERE u.relation = view;
-    EXECUTE format('DROP VIEW %s %s', view, CASE WHEN cascade THEN 'CASCADE' END);
+    EXECUTE format('DROP %s %s %s', idivm.kind_of(view), view, CASE WHEN cascade THEN 'CASCADE' END);
     IF idivm.may_change_catalog() THEN
         PERFORM idivm.uninstall(view_id);
         PERFORM idivm.drop_orphans();
@@ -107,6 +107,23 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.drop_view(text, boolean, boolean, text) IS 'drops a maintained view';
+
+-- Refuse to let a table show a query, as a view that waits for its plan does.
+CREATE OR REPLACE FUNCTION idivm.refuse_table(view_id integer, above integer[]) RETURNS void
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    tables text := (SELECT string_agg(v.relation::text, ', ' ORDER BY v.id) FROM idivm.views v
+                    WHERE v.id = ANY (above || view_id) AND idivm.kind_of(v.relation) = 'TABLE');
+BEGIN
+    IF tables IS NOT NULL THEN
+        RAISE feature_not_supported USING
+            MESSAGE = format('SQL alone cannot plan %s, which users read as a table (relation = table)', tables),
+            HINT = 'Change the view by idivm sql or the Python library, for example CREATE OR REPLACE VIEW, or drop it and create it again.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.refuse_table(integer, integer[]) IS 'refuses changes of views that only an orchestrator can make, as users read them as tables';
 
 -- Turn a view into an ordinary view of a query, which the next orchestrator plans. The maintained views above it
 -- become ordinary views of their queries too, because their content belongs to the former query. The caller must
@@ -131,6 +148,7 @@ BEGIN
             PERFORM idivm.hold_views(above || view_id);
         END IF;
     END IF;
+    PERFORM idivm.refuse_table(view_id, above);
     FOR reader IN SELECT v.* FROM idivm.views v WHERE v.id = ANY (above) LOOP
         refusal := CASE WHEN NOT idivm.owns(reader.relation) THEN format('must be owner of view %s', reader.relation)
                         ELSE idivm.distrusted(reader.definition, coalesce(reader.types, '{}'), current_user::regrole) END;
@@ -182,19 +200,19 @@ COMMENT ON FUNCTION idivm.unplan(regclass, text[], text, jsonb, jsonb, text) IS
 
 CREATE OR REPLACE FUNCTION idivm.replace_view(
     view regclass, query text, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
-    options jsonb DEFAULT '{}', path text DEFAULT pg_catalog.current_setting('search_path'))
+    options jsonb DEFAULT '{}', path text DEFAULT pg_catalog.current_setting('search_path'), relation text DEFAULT NULL)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     view_id integer := idivm.own_view(view);
     wanted jsonb := idivm.checked_options(
-        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness)));
+        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness, 'relation', relation)));
 BEGIN
     RETURN idivm.unplan(view, NULL, query, idivm.options_of(view, view_id) || wanted, idivm.session_settings(), path);
 END
 $$;
-COMMENT ON FUNCTION idivm.replace_view(regclass, text, text, text, text, jsonb, text) IS
+COMMENT ON FUNCTION idivm.replace_view(regclass, text, text, text, text, jsonb, text, text) IS
     'replaces the query of a view; options that are not given stay';
 
 -- Return the options that a view was created with.
@@ -209,7 +227,8 @@ $$;
 
 CREATE OR REPLACE FUNCTION idivm.alter_view(
     view regclass, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
-    options jsonb DEFAULT '{}', name text DEFAULT NULL, schema text DEFAULT NULL, owner regrole DEFAULT NULL)
+    options jsonb DEFAULT '{}', name text DEFAULT NULL, schema text DEFAULT NULL, owner regrole DEFAULT NULL,
+    relation text DEFAULT NULL)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -218,7 +237,7 @@ DECLARE
     light CONSTANT text[] := '{maintain,staleness,feed,feed_keep,feed_hold,log_limit,on_log_limit,initialise,on_drop,on_error}';
     view_id integer := idivm.own_view(view);
     wanted jsonb := idivm.checked_options(
-        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness)));
+        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness, 'relation', relation)));
     mode text := wanted ->> 'maintain';
     v idivm.views;
     shown record;
@@ -248,19 +267,19 @@ BEGIN
         END IF;
     END IF;
     IF name IS NOT NULL THEN
-        EXECUTE format('ALTER VIEW %s RENAME TO %I', view, name);
+        EXECUTE format('ALTER TABLE %s RENAME TO %I', view, name);
     END IF;
     IF schema IS NOT NULL THEN
-        EXECUTE format('ALTER VIEW %s SET SCHEMA %I', view, schema);
+        EXECUTE format('ALTER TABLE %s SET SCHEMA %I', view, schema);
     END IF;
     IF owner IS NOT NULL THEN
-        EXECUTE format('ALTER VIEW %s OWNER TO %s', view, owner);
+        EXECUTE format('ALTER TABLE %s OWNER TO %s', view, owner);
         PERFORM idivm.hand_over(view_id);
     END IF;
     RETURN view;
 END
 $$;
-COMMENT ON FUNCTION idivm.alter_view(regclass, text, text, text, jsonb, text, text, regrole) IS
+COMMENT ON FUNCTION idivm.alter_view(regclass, text, text, text, jsonb, text, text, regrole, text) IS
     'changes the options of a view, or its name, schema or owner';
 
 -- Change the mode of a planned view in this transaction: at its end, the content is up to date in the new mode.

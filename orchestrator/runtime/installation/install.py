@@ -109,7 +109,9 @@ def drop_view(connection: Connection[Any], view: ViewInfo, cascade: bool = False
         for reader_id, _ in readers:
             connection.execute("SELECT idivm.uninstall(%s)", [reader_id])
         if cascade:
-            connection.execute(SQL("DROP VIEW {} CASCADE").format(SQL(view.relation)))
+            relation = SQL(view.relation)
+            kind = SQL("VIEW" if catalog.is_plain_view(connection, relation) else "TABLE")
+            connection.execute(SQL("DROP {} {} CASCADE").format(kind, relation))
         connection.execute("SELECT idivm.uninstall(%s)", [view.id])
 
 
