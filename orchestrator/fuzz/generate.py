@@ -9,7 +9,15 @@ from random import Random
 from psycopg.sql import Identifier
 
 from orchestrator.fuzz.case import Case, View, maintained
-from orchestrator.fuzz.options import CACHES, EPSILONS, FEEDS, MODES, REPRESENTATIONS, STRATEGIES
+from orchestrator.fuzz.options import (
+    CACHES,
+    EPSILONS,
+    FEEDS,
+    MODES,
+    RELATIONS,
+    REPRESENTATIONS,
+    STRATEGIES,
+)
 from orchestrator.fuzz.queries.forms import COMMON, FORMS
 from orchestrator.fuzz.queries.grammar import Grammar, Query
 from orchestrator.fuzz.queries.rings import statements
@@ -178,9 +186,12 @@ class _ViewMaker:
         strategy, mode = self.options.choice(self.strategies), self.options.choice(self.modes)
         cache = self.options.choice(CACHES)
         feed = "off" if mode == "on_read" else self.options.choice(FEEDS)
+        relation = "view" if mode == "on_read" else self.options.choice(RELATIONS)
         result = (("strategy", strategy), ("maintain", mode), ("cache", cache), ("feed", feed))
-        if strategy == "skew":
-            return (*result, ("epsilon", self._epsilon(query)))
         if strategy == "viewtree":
-            return (*result, ("representation", self.options.choice(REPRESENTATIONS)))
-        return result
+            representation = self.options.choice(REPRESENTATIONS)
+            relation = relation if representation == "listing" else "view"
+            return (*result, ("representation", representation), ("relation", relation))
+        if strategy == "skew":
+            result = (*result, ("epsilon", self._epsilon(query)))
+        return (*result, ("relation", relation))

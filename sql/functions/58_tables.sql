@@ -24,7 +24,9 @@ COMMENT ON FUNCTION idivm.table_columns(regclass) IS
     'the columns of a table that shows a maintained view, in the order of the query';
 
 -- Refuse to write to the table of a view, except in the step that shows the changes of a refresh: then the table of
--- changes contains a row with the depth of the triggers there. A dump may be restored into the table.
+-- changes contains a row with the depth of the triggers there. The rows of a dump may be restored. Its tables may have
+-- been restored before, and writers have kept the view: then the next refresh computes everything anew. The settings
+-- are those of every dump.
 CREATE OR REPLACE FUNCTION idivm.refuse_direct_write() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -42,6 +44,10 @@ BEGIN
         INTO by_refresh USING pg_trigger_depth() - 1;
     END IF;
     IF by_refresh THEN
+        RETURN NULL;
+    END IF;
+    IF tg_op = 'INSERT' AND current_setting('check_function_bodies') = 'off' AND current_setting('row_security') = 'off' THEN
+        UPDATE idivm.views one SET status = 'invalid' WHERE one.id = v.id AND one.status = 'ready';
         RETURN NULL;
     END IF;
     RAISE EXCEPTION '% is maintained from its query: change the tables that it reads instead',
@@ -142,26 +148,28 @@ $$;
 COMMENT ON FUNCTION idivm.shape_table(text, regclass) IS
     'creates the table that shows a maintained view, or gives it the columns of another query';
 
--- Return the positions of the shown columns that are a key of a content; NULL if there are none, and no position for a
--- content of one row.
-CREATE OR REPLACE FUNCTION idivm.shown_key(content regclass, names text[]) RETURNS integer[]
+-- Return the positions of the columns that are a key of a table; NULL if there is none, and no position for a table of
+-- one row. `names` are the columns of the table in the order of the query.
+CREATE OR REPLACE FUNCTION idivm.key_positions(relation regclass, names text[]) RETURNS integer[]
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT key.positions
     FROM pg_index i
     CROSS JOIN LATERAL (
         SELECT coalesce(array_agg(array_position(names, a.attname::text) ORDER BY k.place) FILTER (WHERE k.attnum > 0), '{}') AS positions,
-               bool_and(k.attnum = 0 OR a.attname = ANY (names)) AS shown
+               bool_and(k.attnum = 0 OR a.attname = ANY (names)) AS is_shown
         FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)
         LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+        WHERE k.place <= i.indnkeyatts
     ) AS key
-    WHERE i.indrelid = content AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND key.shown
+    WHERE i.indrelid = relation AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND key.is_shown
       AND (i.indexprs IS NULL OR pg_get_expr(i.indexprs, i.indrelid) = 'true' AND i.indnatts = 1)
-    ORDER BY cardinality(key.positions) LIMIT 1
+    ORDER BY i.indisprimary DESC, cardinality(key.positions), i.indexrelid LIMIT 1
 $$;
+COMMENT ON FUNCTION idivm.key_positions(regclass, text[]) IS 'the positions of the columns that are a key of a table';
 
--- Create the index by which the rows of a change are found: on a hash of the key, or of the whole row without a key.
--- Columns whose types cannot be hashed are left out. Return the expression over the columns of `t`, or NULL.
+-- Return the positions of the columns by whose hash the rows of a change are found: those of the key, or all. Columns
+-- whose types cannot be hashed are left out.
 CREATE OR REPLACE FUNCTION idivm.lookup(names text[], types text[], key integer[]) RETURNS integer[]
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -214,9 +222,9 @@ BEGIN
             MESSAGE = format('%s has more than 799 columns, so that its changes do not fit into a row', v.relation),
             HINT = 'Leave out relation = table.';
     END IF;
-    key := idivm.shown_key(v.state, columns.names);
-    hashed := idivm.lookup(columns.names, columns.types, key);
     shown := idivm.table_columns(v.relation);
+    key := coalesce(idivm.key_positions(v.state, columns.names), idivm.key_positions(v.relation, shown));
+    hashed := idivm.lookup(columns.names, columns.types, key);
     PERFORM idivm.drop_table_log(view_id);
     EXECUTE format('CREATE UNLOGGED TABLE %s (kind "char" NOT NULL, depth integer, %s)', log,
                    (SELECT string_agg(format('o_%1$s %2$s, n_%1$s %2$s', t.number, t.name), ', ' ORDER BY t.number)
@@ -275,6 +283,32 @@ BEGIN
     DELETE FROM idivm.view_indexes i WHERE i.relation = view;
 END
 $$;
+
+-- Store the indexes of a table that becomes a view, for the content, and say what the view cannot have.
+CREATE OR REPLACE FUNCTION idivm.keep_indexes(shown regclass) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    index record;
+BEGIN
+    FOR index IN
+        SELECT i.indexrelid AS oid, EXISTS (SELECT FROM idivm.index_code(i.indexrelid)) AS has_code
+        FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+        WHERE i.indrelid = shown AND c.relname NOT LIKE '%\_idivm' ORDER BY i.indexrelid
+    LOOP
+        IF NOT index.has_code THEN
+            PERFORM idivm.note_index(shown, index.oid);
+        END IF;
+    END LOOP;
+    IF EXISTS (SELECT FROM pg_constraint k WHERE shown IN (k.conrelid, k.confrelid) AND k.contype <> 'n')
+       OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = shown AND NOT t.tgisinternal AND t.tgname NOT IN ('idivm_maintained', 'idivm_columns'))
+       OR EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = shown) OR EXISTS (SELECT FROM pg_statistic_ext e WHERE e.stxrelid = shown)
+       OR EXISTS (SELECT FROM pg_publication_rel p WHERE p.prrelid = shown) THEN
+        RAISE NOTICE '% becomes a view, and loses its constraints, triggers, policies, statistics and publications', shown;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.keep_indexes(regclass) IS 'stores the indexes of a table that becomes a view';
 
 -- Drop the objects that carry changes to the table of a view. Triggers of the content may still call the functions,
 -- which idivm.set_table creates again.

@@ -56,6 +56,14 @@ def assert_right(orc):
         assert report.equal, report
 
 
+def assert_nothing_is_left(orc):
+    assert orphans(orc.connection) == []
+    left = """
+        SELECT relname FROM pg_class WHERE relnamespace = 'idivm_feed'::regnamespace AND relname ~ '^t[0-9]'
+        UNION ALL SELECT proname FROM pg_proc WHERE pronamespace = 'idivm_feed'::regnamespace AND proname ~ '^t[0-9]'"""
+    assert rows(orc, left) == []
+
+
 @pytest.mark.parametrize("maintain", ["deferred", "eager", "on_commit"])
 @pytest.mark.parametrize("strategy", ["auto", "recompute"])
 def test_the_table_has_the_rows_of_the_query(shop, maintain, strategy):
@@ -75,7 +83,7 @@ CREATE INDEX by_total ON v (total DESC);
 ALTER TABLE v ADD PRIMARY KEY (g);
 ALTER TABLE v ADD CONSTRAINT one_total UNIQUE (total);
 ALTER TABLE v ADD CHECK (total >= 0);
-CREATE STATISTICS both ON g, total FROM v;
+CREATE STATISTICS pair ON g, total FROM v;
 CREATE TABLE seen (what text, g text);
 CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS
   'BEGIN INSERT INTO public.seen VALUES (tg_op, coalesce(new.g, old.g)); RETURN NULL; END';
@@ -89,7 +97,7 @@ CREATE VIEW above AS SELECT g FROM v
 ALL = """
 SELECT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d
 WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = 'v'::regclass AND d.deptype IN ('n', 'a')
-  AND pg_describe_object(d.classid, d.objid, 0) !~ 'RI_Constraint|toast|v[0-9]|f[0-9]'
+  AND pg_describe_object(d.classid, d.objid, 0) !~ 'RI_Constraint|toast|_idivm'
 UNION SELECT description FROM pg_description WHERE objoid = 'v'::regclass AND objsubid > 0
 UNION SELECT 'published' FROM pg_publication_tables WHERE tablename = 'v'
 UNION SELECT 'oid ' || 'v'::regclass::oid
@@ -113,14 +121,12 @@ def test_what_is_put_on_the_table_works_and_survives_other_plans(laden):
     laden.execute("UPDATE item SET n = n + 1 WHERE id = 1; DELETE FROM item WHERE g = 'c'")
     laden.refresh()
     assert sorted(rows(laden, "TABLE seen")) == [("DELETE", "c"), ("UPDATE", "b")]
-    plan = "EXPLAIN (COSTS off) SELECT * FROM v WHERE total = 1"
-    assert "one_total" in str(rows(laden, f"SET enable_seqscan = off; {plan}")) or True
     for statement in (
         "ALTER VIEW v SET (strategy = recompute)",
         "ALTER VIEW v SET (strategy = viewtree)",
         "ALTER VIEW v SET (maintain = eager)",
         "CREATE OR REPLACE VIEW v WITH (relation = table) AS SELECT g, sum(n + 1) AS total FROM item WHERE g IS NOT NULL GROUP BY g",
-        "ALTER TABLE item ALTER COLUMN g SET NOT NULL",
+        "ALTER TABLE item DROP CONSTRAINT item_pkey",
         "UPDATE idivm.views SET status = 'invalid'",
     ):
         laden.execute("TRUNCATE seen")
@@ -131,7 +137,7 @@ def test_what_is_put_on_the_table_works_and_survives_other_plans(laden):
         assert ("UPDATE", "a") in rows(laden, "TABLE seen"), statement
         assert_right(laden)
     assert orphans(laden.connection) == []
-    assert all(finding.fine for finding in laden.doctor())
+    assert [finding for finding in laden.doctor() if not finding.fine] == []
 
 
 def test_other_columns_take_along_what_was_theirs_alone(laden):
@@ -146,7 +152,7 @@ def test_other_columns_take_along_what_was_theirs_alone(laden):
     left = " ".join(row[0] for row in rows(laden, ALL))
     for name in ("v_pkey", "policy few", "trigger see", "published"):
         assert name in left
-    for name in ("by_total", "one_total", "statistics object both", "v_total_check"):
+    for name in ("by_total", "one_total", "statistics object pair", "v_total_check"):
         assert name not in left
         assert any(name.split()[-1] in notice and "no longer has the column total" in notice for notice in notices), name
     laden.execute("INSERT INTO item VALUES (50, 'a', 99)")
@@ -217,7 +223,7 @@ def test_a_broken_constraint_stops_its_view_alone(shop, maintain):
     shop.connection.execute("ALTER TABLE v ADD CONSTRAINT each_once UNIQUE (n)")
     shop.connection.execute("UPDATE item SET n = 1")
     if maintain == "deferred":
-        with pytest.raises(RefreshError, match="the rows of v break a constraint that was put on it.*each_once|each_once"):
+        with pytest.raises(RefreshError, match=r"the rows of public\.v break a constraint that was put on it: .*each_once"):
             shop.refresh()
     assert rows(shop, "SELECT DISTINCT n FROM other") == [(1,)]
     [(message,)] = rows(shop, "SELECT last_error FROM idivm.status WHERE view = 'v'::regclass")
@@ -264,7 +270,9 @@ def test_modes_and_plans_without_rows_have_no_table(shop):
 def test_a_view_becomes_a_table_and_a_view_again(shop):
     shop.create_view("v", "SELECT id, n FROM item")
     role = f"reader_{shop.connection.info.dbname}"
-    shop.connection.execute(f"CREATE ROLE {role}; GRANT SELECT ON v TO {role}; COMMENT ON COLUMN v.n IS 'number'")
+    shop.connection.execute(
+        f"CREATE ROLE {role}; GRANT SELECT ON v TO {role}; COMMENT ON COLUMN v.n IS 'number'"
+    )
     shop.execute("CREATE INDEX by_n ON v (n)")
     try:
         for relation, kind in (("table", "r"), ("view", "v"), ("table", "r")):
@@ -272,23 +280,19 @@ def test_a_view_becomes_a_table_and_a_view_again(shop):
             shop.execute("UPDATE item SET n = n + 1 WHERE id = 1")
             shop.refresh()
             assert_right(shop)
-            found = rows(shop, f"SELECT relkind, has_table_privilege('{role}', oid, 'SELECT'), col_description(oid, 2) FROM pg_class WHERE oid = 'v'::regclass")
-            assert found == [(kind, True, "number")]
-            [(comment,)] = rows(shop, "SELECT obj_description('v'::regclass)")
-            assert comment.startswith("SELECT id, n FROM item (maintained by idivm: deferred, strategy")
-            if relation == "table":
-                assert len(rows(shop, "SELECT FROM pg_indexes WHERE tablename = 'v' AND indexname = 'by_n'")) == (kind == "r" and len(notices_of(shop)) >= 0)
-                break
+            [found] = rows(
+                shop,
+                f"SELECT relkind, has_table_privilege('{role}', oid, 'SELECT'), col_description(oid, 2),"
+                " obj_description(oid) FROM pg_class WHERE oid = 'v'::regclass",
+            )
+            assert found[:3] == (kind, True, "number")
+            assert found[3].startswith("SELECT id, n FROM public.item (maintained by idivm: deferred, ")
+            tables = [name for (name,) in rows(shop, "SELECT tablename FROM pg_indexes WHERE indexname ~ '^by_n'")]
+            assert len(tables) == 1 and (tables == ["v"]) == (kind == "r")
         shop.drop_view("v")
     finally:
         shop.connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
-    assert orphans(shop.connection) == []
-    assert rows(shop, "SELECT relname FROM pg_class WHERE relnamespace = 'idivm_feed'::regnamespace AND relname ~ '^t[0-9]'") == []
-    assert rows(shop, "SELECT proname FROM pg_proc WHERE pronamespace = 'idivm_feed'::regnamespace AND proname ~ '^t[0-9]'") == []
-
-
-def notices_of(orc):
-    return ()
+    assert_nothing_is_left(shop)
 
 
 def test_sql_alone_creates_and_drops_one(shop):
@@ -299,19 +303,19 @@ def test_sql_alone_creates_and_drops_one(shop):
     sql("UPDATE item SET n = n + 1")
     sql("CALL idivm.refresh_all()")
     assert_right(shop)
-    with pytest.raises(FeatureNotSupported, match="SQL alone cannot plan v, which users read as a table"):
+    with pytest.raises(FeatureNotSupported, match="SQL alone cannot plan public.v, which users read as a table"):
         sql("SELECT idivm.replace_view('v', 'SELECT 1')")
     sql("SELECT idivm.alter_view('v', maintain => 'eager', name => 'w')")
     sql("UPDATE item SET n = n + 1")
     assert_right(shop)
     sql("SELECT idivm.drop_view('w')")
-    assert orphans(shop.connection) == []
+    assert_nothing_is_left(shop)
     sql("SELECT idivm.create_view('v', 'SELECT g, sum(n) AS s FROM item GROUP BY g', relation => 'table')")
     shop.plan()
     sql("DROP TABLE item CASCADE")
     assert shop.views() == []
     assert rows(shop, "SELECT to_regclass('v')") == [(None,)]
-    assert orphans(shop.connection) == []
+    assert_nothing_is_left(shop)
 
 
 def test_doctor_mends_the_table(shop):
@@ -326,7 +330,7 @@ def test_doctor_mends_the_table(shop):
     ):
         sql(damage)
         assert not all(finding.fine for finding in shop.doctor()), damage
-        assert all(finding.fine for finding in shop.doctor()), damage
+        assert [finding for finding in shop.doctor() if not finding.fine] == [], damage
         assert_right(shop)
         sql("UPDATE item SET n = n + 1")
         shop.refresh()

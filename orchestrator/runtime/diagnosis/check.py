@@ -101,6 +101,10 @@ def compare(
     comparison, so that statement_timestamp() gives the same result in both.
     """
     shown, wanted = _columns(connection, view), _columns(connection, definition)
+    if {column.name for column in shown} == {column.name for column in wanted}:
+        # A table that users read may have its columns in another order.
+        by_name = {column.name: column for column in shown}
+        shown = [by_name[column.name] for column in wanted]
     if [column.type for column in shown] != [column.type for column in wanted]:
         return CheckResult(False, 1, 1, (_heading(wanted),), (_heading(shown),))
     if kinds:

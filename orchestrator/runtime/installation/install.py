@@ -332,12 +332,13 @@ def _fill(
                 catalog.note_initialised(connection, names.id, prepared.initialised)
             if new.adopted is not None:
                 catalog_take_over.note_indexes(connection, new.adopted)
-            catalog_take_over.make_indexes(
-                connection,
-                catalog.relation_oid(connection, relation),
-                names.id,
-                names.state(plan.program.content),
-            )
+            if new.options.relation != "table":
+                catalog_take_over.make_indexes(
+                    connection,
+                    catalog.relation_oid(connection, relation),
+                    names.id,
+                    names.state(plan.program.content),
+                )
             if not by_writers:
                 publish = partial(publish_content, connection, plan, names, relation, replaced, new)
                 in_turns(connection, publish, attempts)

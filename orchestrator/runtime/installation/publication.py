@@ -103,6 +103,14 @@ def publish_content(
     if given is not None:
         connection.execute("SELECT idivm.hand_over(%s)", [names.id])
     catalog.describe(connection, names.id)
+    if new.options.relation != "table":
+        # Further ones, if a table becomes a view.
+        catalog_take_over.make_indexes(
+            connection,
+            catalog.relation_oid(connection, relation),
+            names.id,
+            names.state(plan.program.content),
+        )
     if replaced is not None:
         feeds.hand_on(connection, replaced.id, names.id)
     feeds.bring_in_line(connection, names.id)
@@ -166,6 +174,8 @@ def _show(
         if not replacing:
             raise
         with catalog_take_over.kept_properties(connection, relation):
+            if was_table:
+                tables.keep_indexes(connection, relation)
             connection.execute(
                 SQL("DROP {} {}").format(SQL("TABLE" if was_table else "VIEW"), relation)
             )

@@ -222,8 +222,10 @@ def _restate(
             connection.execute(statement)
     if kept:
         return None
-    catalog_take_over.make_indexes(connection, view.oid, view.id, names.state(plan.program.content))
     if view.options.get("relation") != "table":
+        catalog_take_over.make_indexes(
+            connection, view.oid, view.id, names.state(plan.program.content)
+        )
         options = catalog_take_over.options_of(connection, SQL(view.relation))
         for statement in emit.create_relation(
             plan.program,

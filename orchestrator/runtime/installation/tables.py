@@ -30,3 +30,8 @@ def bring_in_line(connection: Connection[Any], view_id: int, *, fill: bool = Tru
     Without `fill`, the next refresh computes the content and shows it; until then the table keeps its rows.
     """
     connection.execute("SELECT idivm.set_table(%s, %s)", [view_id, fill])
+
+
+def keep_indexes(connection: Connection[Any], relation: Composable) -> None:
+    """Store the definitions of the indexes of a table that becomes a view, and say what it loses."""
+    connection.execute("SELECT idivm.keep_indexes(%s::regclass)", [relation.as_string(connection)])
