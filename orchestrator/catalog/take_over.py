@@ -143,7 +143,7 @@ def options_of(connection: Connection[Any], relation: Composable) -> Composable:
 def kept_properties(
     connection: Connection[Any], relation: Composable, kind: str = "VIEW"
 ) -> Iterator[None]:
-    """Restore the properties of a relation after a block that drops it and creates another of its name and of a kind."""
+    """Restore the properties of a relation after a block that replaces it by a relation of its name and of a kind."""
     name = relation.as_string(connection)
     before = connection.execute(
         "SELECT r::oid, ARRAY(SELECT idivm.properties_of(r, %s)) FROM to_regclass(%s) AS r",

@@ -272,7 +272,9 @@ def _as_stored(
         oid: tuple(
             replace(
                 use,
-                columns=frozenset(numbers[use.oid][n] for n in use.columns if n in numbers[use.oid]),
+                columns=frozenset(
+                    numbers[use.oid][n] for n in use.columns if n in numbers[use.oid]
+                ),
             )
             if use.oid in numbers
             else use

@@ -193,5 +193,5 @@ class _ViewMaker:
             relation = relation if representation == "listing" else "view"
             return (*result, ("representation", representation), ("relation", relation))
         if strategy == "skew":
-            result = (*result, ("epsilon", self._epsilon(query)))
+            return (*result, ("epsilon", self._epsilon(query)), ("relation", relation))
         return (*result, ("relation", relation))

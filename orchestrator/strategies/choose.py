@@ -270,7 +270,7 @@ def _least(estimates: Mapping[str, Estimate]) -> str:
 def _stored(
     request: PlanningRequest, plan: MaintenancePlan | Unsupported
 ) -> MaintenancePlan | Unsupported:
-    """Return a plan, unless a feed or a table needs the rows of the view and the plan computes them when they are read."""
+    """Return a plan, unless a feed or a table needs stored rows and the plan computes them when they are read."""
     if isinstance(plan, MaintenancePlan) and request.feed and not plan.program.is_stored:
         return Unsupported("it stores no rows whose changes a feed could have", "feed = on")
     if isinstance(plan, MaintenancePlan) and request.table and not plan.program.is_stored:

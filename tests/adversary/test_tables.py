@@ -74,7 +74,9 @@ def test_the_code_of_the_owner_of_a_table_runs_as_nobody_else(
 
 def test_a_new_owner_of_the_table_writes_it_from_then_on(scene: Scene, plain_dsn: str) -> None:
     scene.orc.create_view("v", "SELECT id, n FROM t", relation="table")
-    scene.admin.execute(f"GRANT {scene.attacker} TO {scene.owner}; GRANT CREATE ON SCHEMA public TO {scene.attacker}")
+    scene.admin.execute(
+        f"GRANT {scene.attacker} TO {scene.owner}; GRANT CREATE ON SCHEMA public TO {scene.attacker}"
+    )
     scene.orc.connection.execute(f"ALTER TABLE v OWNER TO {scene.attacker}")
     scene.as_mallory(
         f"{TRAP}; CREATE TRIGGER x AFTER INSERT OR UPDATE ON v FOR EACH ROW EXECUTE FUNCTION mallory.told()"
@@ -83,6 +85,9 @@ def test_a_new_owner_of_the_table_writes_it_from_then_on(scene: Scene, plain_dsn
     scene.orc.connection.execute("SELECT idivm.refresh('v')")
     assert scene.orc.connection.execute("SELECT message FROM idivm.view_errors").fetchall() == []
     with psycopg.connect(make_conninfo(plain_dsn), autocommit=True) as admin:
-        assert admin.execute("SELECT last_value IS NOT NULL FROM pg_sequences WHERE sequencename = %s", [scene.attacker]).fetchone() == (True,)
+        assert admin.execute(
+            "SELECT last_value IS NOT NULL FROM pg_sequences WHERE sequencename = %s",
+            [scene.attacker],
+        ).fetchone() == (True,)
     assert scene.caught() == set()
     assert all(report.equal for report in scene.orc.check())
