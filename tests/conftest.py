@@ -72,7 +72,7 @@ QUICK = 1
 BOTH_FORMS = {"test_capture.py", "test_capture_in_c.py", "test_extension.py"}
 """Files whose tests run in both forms of capture on every version; others do so on the newest alone."""
 
-OLDEST, BETWEEN = 3, 8
+OLDEST, BETWEEN = 8, 20
 """Of the tests for every version, the oldest runs one of so many, and each version between as well."""
 
 
@@ -224,6 +224,13 @@ def part(request: pytest.FixtureRequest) -> int:
     """The number of the day whose part of repeating tests is run."""
     number: int = request.config.getoption("--part")
     return number
+
+
+@pytest.fixture(scope="session")
+def whole(request: pytest.FixtureRequest) -> bool:
+    """Whether nothing is left out of repeating tests."""
+    chosen: bool = request.config.getoption("--whole")
+    return chosen
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import itertools
 import os
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -55,7 +56,8 @@ done
 """
 
 
-def found_versions() -> dict[int, Installation]:
+@functools.cache
+def found_versions() -> Mapping[int, Installation]:
     """Those of the tested versions that this machine has, the preferred one first."""
     found = {}
     for version in VERSIONS:

@@ -123,7 +123,7 @@ def examined(runner: Runner, case: Case, failure: Failure, tries: int = 500) -> 
     outcome = runner.run(smallest)
     # A failure that depends on the moment of a crash may not repeat.
     shown = outcome.failure or failure
-    return Finding(case.seed, smallest, shown, script(smallest, outcome.refused))
+    return Finding(case.seed, smallest, shown, script(smallest, outcome))
 
 
 def summary(counts: Counter[str]) -> Sequence[tuple[str, int]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import psycopg
 
 from orchestrator.errors import IdivmError
+from orchestrator.fuzz.case import View
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,15 @@ class Failure:
 
 @dataclass
 class Outcome:
-    """Counts of a case's actions, the statements that PostgreSQL refused, and the failure, if any."""
+    """Counts of a case's actions, what was refused, and the failure, if any.
+
+    `refused` are the statements, by step and position, that PostgreSQL refused. `created` has the
+    views that idivm refused with their own options, as it created them.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     refused: dict[tuple[int, int], str] = field(default_factory=dict)
+    created: dict[View, View] = field(default_factory=dict)
     failure: Failure | None = None
 
 

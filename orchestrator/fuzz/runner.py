@@ -123,7 +123,9 @@ class Runner(Acts):
         if view.plain:
             self.space.writer.execute(plain_view(view))
             return
-        view, strategy = self._create_maintained(view, replace)
+        asked = view
+        view, strategy = self._create_maintained(asked, replace)
+        self.outcome.created[asked] = view
         self.outcome.counts["views"] += 1
         self.outcome.counts[f"views by {strategy}, {view.mode}"] += 1
         self.views[view.name] = view

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
@@ -21,16 +22,28 @@ from orchestrator.fuzz.case import (
     Transaction,
     View,
 )
+from orchestrator.fuzz.outcome import Outcome
 
 
-def script(case: Case, refused: Collection[tuple[int, int]] = ()) -> str:
+def script(case: Case, outcome: Outcome) -> str:
     """Return the case as SQL; actions of further connections are in comments.
 
-    `refused` are the statements, by step and position, that PostgreSQL refused in the run. They and
-    the statements that were rolled back with them are commented out, because a script ends at its
-    first error.
+    The views have the options with which the run could create them. The statements that PostgreSQL
+    refused in the run, and those that were rolled back with them, are commented out, because a
+    script ends at its first error.
     """
-    return "\n".join(_lines(case, refused)) + "\n"
+    return "\n".join(_lines(_as_created(case, outcome.created), outcome.refused)) + "\n"
+
+
+def _as_created(case: Case, created: Mapping[View, View]) -> Case:
+    steps = tuple(
+        dataclasses.replace(step, view=created.get(step.view, step.view))
+        if isinstance(step, Replace | Recreate)
+        else step
+        for step in case.steps
+    )
+    views = tuple(created.get(view, view) for view in case.views)
+    return dataclasses.replace(case, views=views, steps=steps)
 
 
 def _lines(case: Case, refused: Collection[tuple[int, int]]) -> Iterator[str]:

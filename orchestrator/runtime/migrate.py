@@ -251,8 +251,10 @@ def _missing(catalog: _Catalog, shipped: Sequence[Migration]) -> list[Migration]
         if number != migration.number or applied_checksum != checksum(migration.text):
             raise MigrationError(
                 f"Migration {migration.name} was edited after {name} was applied to this "
-                "database: give the file its old content back, and make the change in a new "
-                "migration."
+                "database. If another version of idivm prepared the database before the first release, run "
+                "idivm release for each view with that version, drop the schemas idivm, idivm_def, idivm_log "
+                "and idivm_state with CASCADE, and adopt the views again. If you edited the file, give it its "
+                "old content back, and make the change in a new migration."
             )
     return list(shipped[len(catalog.applied) :])
 

@@ -262,7 +262,7 @@ def test_a_script_replays(runner: Runner, dsn: str) -> None:
         for case in plain[:3]:
             outcome = runner.run(case)
             assert outcome.failure is None
-            orc.execute(script(case, outcome.refused))
+            orc.execute(script(case, outcome))
             reports = orc.check()
             assert all(report.equal for report in reports)
             replayed += len(reports)

@@ -94,6 +94,7 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
         ("1", "deferred", ("branches", "itself")),
     ],
 )
+@pytest.mark.sampled(2)
 def test_content_and_parts_follow_every_change(orc, epsilon, maintain, names, older):
     if older and (maintain, epsilon) != ("eager", "0.5"):
         pytest.skip("older versions run one mode and one epsilon, unless they are asked for")
