@@ -350,7 +350,7 @@ $$;
 -- of the table, the view of the rows to the owner of the definition, everything else to the owner of the catalog. A
 -- role may only own a function in a schema in which it may create.
 CREATE OR REPLACE FUNCTION idivm.give_table(view_id integer) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STRICT SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     base text := 't' || view_id;

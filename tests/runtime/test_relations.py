@@ -321,9 +321,7 @@ def test_a_view_becomes_a_table_and_a_view_again(shop):
                 " obj_description(oid) FROM pg_class WHERE oid = 'v'::regclass",
             )
             assert found[:3] == (kind, True, "number")
-            assert found[3].startswith(
-                "SELECT id, n FROM public.item (maintained by idivm: deferred, "
-            )
+            assert " FROM public.item (maintained by idivm: deferred, " in found[3]
             tables = [
                 name
                 for (name,) in rows(
