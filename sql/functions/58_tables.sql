@@ -44,6 +44,9 @@ BEGIN
         INTO by_refresh USING pg_trigger_depth() - 1;
     END IF;
     IF by_refresh THEN
+        -- The statement is planned. Further triggers plan their own.
+        SET LOCAL enable_nestloop TO DEFAULT;
+        SET LOCAL enable_mergejoin TO DEFAULT;
         RETURN NULL;
     END IF;
     IF tg_op = 'INSERT' AND current_setting('check_function_bodies') = 'off' AND current_setting('row_security') = 'off' THEN
@@ -519,7 +522,7 @@ COMMENT ON FUNCTION idivm.unfit_table(regclass) IS 'why the changes of a view ca
 CREATE OR REPLACE FUNCTION idivm.show_changes(shown regclass, base text, width integer, key integer[], hashed integer[], whole boolean)
     RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = off SET extra_float_digits = 1 SET jit = off
-    SET enable_seqscan = on SET enable_mergejoin = on
+    SET enable_nestloop = on SET enable_mergejoin = on
 AS $$
 DECLARE
     log text := format('idivm_feed.%I', base);
@@ -527,7 +530,7 @@ DECLARE
     names text[] := idivm.table_columns(shown);
     numbered text[] := ARRAY(SELECT 'c_' || n FROM generate_series(1, width) AS n);
     unfit record;
-    logged integer;
+    is_logged boolean;
     statement text;
     has_rows boolean;
     state text;
@@ -535,9 +538,9 @@ DECLARE
     changed bigint;
     lost bigint;
 BEGIN
-    EXECUTE format('SELECT count(*), coalesce(bool_or(l.kind = ''W''), false) OR $1 FROM (SELECT one.kind FROM %s AS one LIMIT 101) AS l', log)
-    INTO logged, whole USING whole;
-    IF NOT whole AND logged = 0 THEN
+    EXECUTE format('SELECT EXISTS (SELECT FROM %1$s), $1 OR EXISTS (SELECT FROM %1$s AS l WHERE l.kind = ''W'')', log)
+    INTO is_logged, whole USING whole;
+    IF NOT whole AND NOT is_logged THEN
         RETURN 0;
     END IF;
     IF cardinality(names) IS DISTINCT FROM width THEN
@@ -559,10 +562,11 @@ BEGIN
         ELSIF NOT idivm.log_difference(log, '', '', shown, names, rows, numbered) THEN
             RETURN 0;
         END IF;
-    ELSIF logged <= 100 THEN
-        SET LOCAL enable_seqscan = off;
-        SET LOCAL enable_mergejoin = off;
     END IF;
+    -- PostgreSQL does not know how many changes there are, and could compare each with each. These settings are for the
+    -- plan of the statement alone: the first trigger restores them.
+    SET LOCAL enable_nestloop = off;
+    SET LOCAL enable_mergejoin = off;
     EXECUTE format('INSERT INTO %s (kind, depth) VALUES (''M'', $1)', log) USING pg_trigger_depth();
     BEGIN
         EXECUTE coalesce(statement, idivm.showing(shown, log, names, key, hashed)) INTO changed, lost;
@@ -603,12 +607,15 @@ AS $$
         '), more AS MATERIALIZED (SELECT g.*, %7$s AS key FROM come AS g'
         ' WHERE NOT EXISTS (SELECT FROM gone AS c WHERE c.image = g.image AND c.nth = g.nth)'
         '), present AS MATERIALIZED (SELECT t.ctid AS place, d.image, row_number() OVER (PARTITION BY d.image) AS nth'
-        ' FROM (SELECT DISTINCT f.image, f.hash FROM fewer AS f) AS d JOIN %1$s AS t ON %9$s = d.hash AND ROW(%10$s)::text = d.image'
+        ' FROM (SELECT DISTINCT f.image, f.hash FROM fewer AS f) AS d'
+        ' CROSS JOIN LATERAL (SELECT t.ctid FROM %1$s AS t WHERE %9$s = d.hash AND ROW(%10$s)::text = d.image OFFSET 0) AS t'
         '), found AS MATERIALIZED (SELECT p.place, f.key FROM fewer AS f JOIN present AS p ON p.image = f.image AND p.nth = f.nth'
-        '), removed AS (DELETE FROM %1$s AS t USING found AS f WHERE t.ctid = f.place'
-        ' AND NOT EXISTS (SELECT FROM more AS m WHERE m.key = f.key) RETURNING 1'
-        '), altered AS (UPDATE %1$s AS t SET %11$s FROM found AS f JOIN more AS m ON m.key = f.key'
-        ' WHERE t.ctid = f.place AND (SELECT count(*) FROM removed) >= 0 RETURNING 1'
+        '), pairs AS MATERIALIZED (SELECT f.place, m.* FROM found AS f JOIN more AS m ON m.key = f.key'
+        '), removed AS (DELETE FROM %1$s AS t WHERE t.ctid = ANY (ARRAY(SELECT f.place FROM found AS f'
+        ' WHERE NOT EXISTS (SELECT FROM more AS m WHERE m.key = f.key))) RETURNING 1'
+        '), altered AS (UPDATE %1$s AS t SET %11$s FROM pairs AS m'
+        ' WHERE t.ctid = ANY (ARRAY(SELECT p.place FROM pairs AS p)) AND t.ctid = m.place'
+        ' AND (SELECT count(*) FROM removed) >= 0 RETURNING 1'
         '), added AS (INSERT INTO %1$s (%12$s) SELECT %13$s FROM more AS m'
         ' WHERE NOT EXISTS (SELECT FROM found AS f WHERE f.key = m.key)'
         ' AND (SELECT count(*) FROM removed) >= 0 AND (SELECT count(*) FROM altered) >= 0 RETURNING 1'

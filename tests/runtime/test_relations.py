@@ -20,6 +20,7 @@ QUERIES = {
     "bag": "SELECT g, n % 2 AS odd FROM item",
     "padded": "SELECT p.g, i.id, i.n FROM grp p LEFT JOIN item i USING (g)",
     "unhashable": "SELECT json_build_object('n', n) AS j, point(n, 1) AS p FROM item",
+    "domains": "SELECT i.id, p.g::word AS w FROM item i LEFT JOIN grp p ON p.g = i.g AND i.n > 4",
     "top": "SELECT id, n FROM item ORDER BY n DESC, id LIMIT 3",
 }
 
@@ -38,6 +39,7 @@ CHANGES = (
 def shop(orc):
     orc.execute(
         """
+        CREATE DOMAIN word AS text CHECK (length(VALUE) < 9);
         CREATE TABLE grp (g text PRIMARY KEY, factor numeric NOT NULL);
         CREATE TABLE item (id int PRIMARY KEY, g text, n int);
         INSERT INTO grp VALUES ('a', 1.0), ('b', 2), ('c', 3);

@@ -249,10 +249,11 @@ def _columns(connection: Connection[Any], relation: Composable) -> list[_Column]
             WHERE type IN ('float4'::regtype, 'float8'::regtype, 'path'::regtype, 'polygon'::regtype, 'circle'::regtype)
             GROUP BY attnum
         )
-        SELECT a.attname, concat_ws(' ', format_type(a.atttypid, a.atttypmod),
+        SELECT a.attname, concat_ws(' ', format_type(coalesce(nullif(t.typbasetype, 0), t.oid),
+                                                     CASE WHEN t.typbasetype = 0 THEN a.atttypmod ELSE t.typtypmod END),
                                     'COLLATE ' || nullif(a.attcollation, 0)::regcollation),
                CASE WHEN drift.coarse THEN 'float4' WHEN NOT drift.coarse THEN 'float8' END
-        FROM pg_attribute a LEFT JOIN drift ON drift.attnum = a.attnum
+        FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN drift ON drift.attnum = a.attnum
         WHERE a.attrelid = %(relation)s::regclass AND a.attnum > 0 AND NOT a.attisdropped
         ORDER BY a.attnum
         """,
