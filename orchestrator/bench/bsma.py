@@ -22,6 +22,7 @@ from orchestrator.bench.contenders import (
     UNMINIMISED,
     Contender,
     Series,
+    cold_session,
     create,
     in_turn,
     offered,
@@ -32,6 +33,7 @@ from orchestrator.bench.contenders import (
     view_name,
 )
 from orchestrator.bench.measure import (
+    COLD_MEMORY,
     STEADY,
     Execution,
     geometric_mean,
@@ -39,7 +41,6 @@ from orchestrator.bench.measure import (
     machine,
     own_server,
     require_durable_commits,
-    restart_cold,
 )
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import Workload, enter, vacuum
@@ -58,8 +59,8 @@ UPDATES = 100
 FEWEST_USERS = 2 * UPDATES
 
 WARM_MEMORY = "1GB"
-COLD_MEMORY = "16MB"
-"""The shared_buffers of PostgreSQL in a cold run."""
+IDLE = "UPDATE users SET tweetsnum = tweetsnum + 1, favornum = favornum + 1 WHERE uid <= 0"
+"""Updates users that nothing else mentions."""
 
 WARM_TIME_AT_LEAST = 1.8
 WARM_BUFFERS_AT_LEAST = 2.5
@@ -276,18 +277,10 @@ def _cold_refresh(
     bench: _Bench, server: EmbeddedServer, query: Query, contender: Contender
 ) -> Execution:
     bench.say(f"refreshing {query.name} by {contender.label}, cold")
-    with connect(restart_cold(server)) as orchestrator:
-        enter(orchestrator)
-        refresh = refreshing(orchestrator.connection, [view_name(query.file, contender)])
-        for _ in range(SETTLE):
-            orchestrator.connection.execute(
-                "UPDATE users SET tweetsnum = tweetsnum + 1, favornum = favornum + 1 WHERE uid <= 0"
-            )
-            refresh()
+    view = view_name(query.file, contender)
+    with cold_session(server, view, IDLE) as orchestrator:
         _update(bench, orchestrator)
-        measured = refresh()
-        orchestrator.refresh()
-        return measured
+        return refreshing(orchestrator.connection, [view])()
 
 
 def _measured(

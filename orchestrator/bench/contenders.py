@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection, sql
 
-from orchestrator.api import Orchestrator
-from orchestrator.bench.measure import Execution, Paired, explained
-from orchestrator.bench.workload import SCHEMA
+from orchestrator.api import Orchestrator, connect
+from orchestrator.bench.measure import Execution, Paired, explained, restart_cold
+from orchestrator.bench.workload import SCHEMA, enter
 from orchestrator.errors import DatabaseError, UnsupportedError, UsageError
+from orchestrator.server import EmbeddedServer
 
 SETTLE = 6
 """Warm-up refreshes of a session, because PostgreSQL keeps a plan after five executions."""
@@ -169,6 +171,23 @@ def refreshing(connection: Connection[Any], views: Sequence[str]) -> Callable[[]
 def statement(connection: Connection[Any], text: sql.Composable) -> Callable[[], Execution]:
     """Return a function that executes a statement and measures it."""
     return lambda: explained(connection, text.as_string(connection))
+
+
+@contextmanager
+def cold_session(server: EmbeddedServer, view: str, idle: str) -> Iterator[Orchestrator]:
+    """Yield a session of a restarted server that has made its plans, and whose caches are empty.
+
+    The statement `idle` changes rows that the view does not show, so it brings no data into memory.
+    In the end, all views are refreshed.
+    """
+    with connect(restart_cold(server)) as orchestrator:
+        enter(orchestrator)
+        refresh = refreshing(orchestrator.connection, [view])
+        for _ in range(SETTLE):
+            orchestrator.connection.execute(idle.encode())
+            refresh()
+        yield orchestrator
+        orchestrator.refresh()
 
 
 def in_turn(

@@ -41,6 +41,7 @@ def run(
     encodings: Sequence[str] | None = None,
     locales: Sequence[str] | None = None,
     cases: int | None = None,
+    loads: bool = False,
     replay: Path | None = None,
     save: Path | None = None,
     as_json: bool = False,
@@ -48,9 +49,10 @@ def run(
     """Run the cases of consecutive seeds and print totals and failures; return 1 if there are any.
 
     The user must be allowed to create databases and end backends on the server, best as a
-    superuser: every run has its own databases. `cases` limits the number of cases, and `replay`
-    runs a saved case instead. `save` names a folder for the shrunken case of every failure, as
-    JSON. The databases alternate between the encodings and locales.
+    superuser: every run has its own databases. `cases` limits the number of cases, `loads` adds
+    loads to each case, and `replay` runs a saved case instead. `save` names a folder for the
+    shrunken case of every failure, as JSON. The databases alternate between the encodings and
+    locales.
     """
     _known("strategy", strategies, STRATEGIES)
     _known("mode", modes, tuple(MODES))
@@ -65,7 +67,7 @@ def run(
     given = (
         iter([_saved(replay)])
         if replay
-        else _cases(first, strategies or STRATEGIES, modes or tuple(MODES), kinds)
+        else _cases(first, strategies or STRATEGIES, modes or tuple(MODES), kinds, loads)
     )
     if not as_json:
         print(f"fuzz: PostgreSQL {version}, seeds from {first}, {minutes:g} minutes", flush=True)
@@ -122,10 +124,11 @@ def _cases(
     strategies: Sequence[str],
     modes: Sequence[str],
     kinds: Sequence[tuple[str, str]],
+    loads: bool,
 ) -> Iterator[Case]:
     for seed in itertools.count(first):
         kind = kinds[(seed - first) // TURN % len(kinds)]
-        yield in_database(generate(seed, strategies, modes), *kind)
+        yield in_database(generate(seed, strategies, modes, loads), *kind)
 
 
 def _saved(path: Path) -> Case:

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from psycopg import Connection
+import psycopg
+from psycopg import Connection, sql
+from psycopg.conninfo import make_conninfo
 
 from orchestrator.api import accelerate
 from orchestrator.errors import ServerError, UsageError
@@ -43,6 +45,9 @@ _SETTINGS = (
 
 STEADY = {"max_wal_size": "8GB", "checkpoint_timeout": "1h", "autovacuum": "off"}
 """Settings that keep background work of the server out of short measurements."""
+
+COLD_MEMORY = "16MB"
+"""The shared_buffers of PostgreSQL in a cold run."""
 
 
 @dataclass(frozen=True)
@@ -249,6 +254,16 @@ def in_c_or_say(
         accelerate(server, database)
     except ServerError as error:
         say(f"{error} {otherwise}\n")
+
+
+def with_password(dsn: str) -> str:
+    """Return the connection string with a new password, because JDBC connects over TCP."""
+    password = secrets.token_hex(16)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("ALTER ROLE CURRENT_USER PASSWORD {}").format(sql.Literal(password))
+        )
+    return make_conninfo(dsn, password=password)
 
 
 @contextmanager

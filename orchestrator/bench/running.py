@@ -53,7 +53,7 @@ def run_all_benchmarks(options: argparse.Namespace) -> int:
 def run_fuzzer(options: argparse.Namespace) -> int:
     """Run the fuzzer on a given server, or on a server of its own."""
     from orchestrator.bench.fuzz import run
-    from orchestrator.bench.measure import own_server
+    from orchestrator.bench.measure import own_server, with_password
     from orchestrator.errors import UsageError
 
     def on(dsn: str) -> int:
@@ -66,6 +66,7 @@ def run_fuzzer(options: argparse.Namespace) -> int:
             modes=options.modes,
             encodings=options.encodings,
             locales=options.locales,
+            loads=options.load,
             replay=options.replay,
             save=options.save,
             as_json=options.json,
@@ -80,4 +81,5 @@ def run_fuzzer(options: argparse.Namespace) -> int:
             server.add_module()
         # Only a superuser may create C functions.
         endpoint = server.up()
-        return on(endpoint.superuser_dsn if options.in_c else endpoint.dsn)
+        dsn = endpoint.superuser_dsn if options.in_c else endpoint.dsn
+        return on(with_password(dsn) if options.load else dsn)

@@ -54,10 +54,7 @@ class Workload:
         finally:
             if not connection.closed:
                 configure(orchestrator, "search_path", path[0])
-                drop_views(orchestrator)
-                connection.execute(
-                    sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(SCHEMA))
-                )
+                drop(orchestrator)
 
 
 def _require_free(orchestrator: Orchestrator) -> None:
@@ -84,6 +81,14 @@ def drop_views(orchestrator: Orchestrator) -> None:
     for view in orchestrator.views():
         if view.name.startswith(f"{SCHEMA}."):
             orchestrator.drop_view(view.name)
+
+
+def drop(orchestrator: Orchestrator) -> None:
+    """Drop the tables of the benchmark and their views."""
+    drop_views(orchestrator)
+    orchestrator.connection.execute(
+        sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(SCHEMA))
+    )
 
 
 def vacuum(orchestrator: Orchestrator) -> None:

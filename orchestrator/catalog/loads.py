@@ -15,8 +15,11 @@ from psycopg.errors import LockNotAvailable
 from psycopg.sql import SQL, Composed, Identifier
 
 STAGING_SCHEMA = "idivm_load"
-PART, POSITION = "idivm: part", "idivm: position"
-"""The extra columns of the staging table of a load with a quarantine."""
+PLACE = "idivm: place"
+"""The extra column of the staging table of a load with a quarantine: partition and position of the row."""
+
+PLACE_BITS = 40
+"""The bits of a place that hold the position; the higher bits hold the partition."""
 
 STATE = "initial state"
 DATA_SOURCE = "data source"
@@ -212,10 +215,13 @@ def reject(
         SQL(
             "WITH gone AS (DELETE FROM {} WHERE ctid = ANY (ARRAY({})) RETURNING *)"
             " INSERT INTO idivm.rejected_rows (load, part, position, column_name, reason, content)"
-            " SELECT {}, {}, {}, {}, {}, {} FROM gone"
+            " SELECT {load}, {place} >> {bits}, {place} & {low}, {}, {}, {} FROM gone"
         ).format(
-            *(staging_table(load), rows, load, Identifier(PART), Identifier(POSITION)),
-            *(column, reason, composed),
+            *(staging_table(load), rows, column, reason, composed),
+            load=load,
+            place=Identifier(PLACE),
+            bits=PLACE_BITS,
+            low=(1 << PLACE_BITS) - 1,
         )
     )
 

@@ -17,7 +17,7 @@ from orchestrator.console.charts import Bar, bars
 from orchestrator.drawing import Edge, Graph, Node, svg
 from orchestrator.drawing.plans import states_graph
 from orchestrator.errors import NotFoundError
-from orchestrator.runtime.explain import Explanation
+from orchestrator.runtime.explain import Explanation, sources_shown
 from orchestrator.runtime.installation.indexes import MissingIndex
 from orchestrator.runtime.monitoring.sample import Monitor, Sample
 
@@ -113,7 +113,7 @@ class Data:
         facts = {s.role: (f"about {s.rows:,} rows, {size(s.bytes)}",) for s in sizes}
         names = {
             str(s.oid): name
-            for s, name in zip(view.plan.program.sources, view.sources, strict=True)
+            for s, name in zip(view.plan.program.sources, sources_shown(view), strict=True)
         }
         graphs = {**explanation.graphs, "tree": states_graph(view.plan, view.name, names, facts)}
         return ViewPage(

@@ -11,7 +11,7 @@ from psycopg import Connection
 from psycopg.sql import SQL, Literal
 
 from orchestrator.api import Orchestrator
-from orchestrator.errors import DatabaseError
+from orchestrator.errors import DatabaseError, UsageError
 from orchestrator.fuzz.case import Statement, Transaction, View
 from orchestrator.fuzz.options import MODES
 from orchestrator.fuzz.outcome import Outcome, failed
@@ -32,11 +32,16 @@ _PRODUCT = re.compile(r'\bidivm(_log|_state|_def)?"?\.')
 """An object of idivm in the context of an error."""
 
 
+def _no_spark() -> Any:
+    raise UsageError("Loads of this case need Spark: give --load.")
+
+
 class Acts:
     """A workspace, its current views, and the outcome of the run so far."""
 
-    def __init__(self, dsn: str) -> None:
-        """Connect to a database that contains nothing, or only idivm's catalog."""
+    def __init__(self, dsn: str, spark: Callable[[], Any] = _no_spark) -> None:
+        """Connect to a database that contains nothing, or only idivm's catalog; `spark` is for loads."""
+        self.spark = spark
         self.space = Workspace(dsn)
         self.outcome = Outcome()
         self.views: dict[str, View] = {}
@@ -92,6 +97,16 @@ class Acts:
         if not self.storming:
             right = (mode for mode, by_itself in MODES.items() if by_itself)
             self.compare(self.kept(*self._current(*right)))
+
+    def after_load(self, refreshed: Sequence[str]) -> None:
+        """Compare the views that a load refreshed, and the synchronous ones."""
+        right = [mode for mode, by_itself in MODES.items() if by_itself]
+        same = "SELECT to_regclass(%s) = ANY (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)"
+        ask = self.space.orc.connection.execute
+        names = [
+            name for name in self.views if ask(same, [name, list(refreshed)]).fetchone() == (True,)
+        ]
+        self.compare([*dict.fromkeys([*names, *self.kept(*self._current(*right))])])
 
     def statement(
         self, connection: Connection[Any], statement: Statement, place: tuple[int, int]

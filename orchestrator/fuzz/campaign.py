@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from psycopg.sql import SQL, Identifier
 
 from orchestrator.fuzz.case import Case
 from orchestrator.fuzz.encodings import created_with
+from orchestrator.fuzz.loads.loading import spark_when_needed
 from orchestrator.fuzz.outcome import Failure
 from orchestrator.fuzz.runner import Runner
 from orchestrator.fuzz.script import script
@@ -88,18 +89,15 @@ def run_cases(
     """
     totals = Totals()
     case = next(cases, None)
-    while case is not None and go_on(totals):
-        kind = case.encoding, case.locale
-        with scratch_database(dsn, *kind) as scratch:
-            runner = Runner(scratch)
-            try:
+    with spark_when_needed() as spark:
+        while case is not None and go_on(totals):
+            kind = case.encoding, case.locale
+            with scratch_database(dsn, *kind) as scratch, closing(Runner(scratch, spark)) as runner:
                 for _ in range(FRESH_DATABASE):
                     if case is None or (case.encoding, case.locale) != kind or not go_on(totals):
                         break
                     _run(runner, case, totals, tries, failed)
                     case = next(cases, None)
-            finally:
-                runner.close()
     return totals
 
 

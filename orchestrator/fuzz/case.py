@@ -123,8 +123,49 @@ class Storm:
     refreshes: tuple[Refresh, ...]
 
 
+@dataclass(frozen=True)
+class Load:
+    """A load of rows from files or from a database, with options of `idivm load`.
+
+    The values of the rows are PostgreSQL's texts; `form` is "csv", "json", "parquet", "orc" or "jdbc".
+    """
+
+    table: str
+    columns: tuple[LoadColumn, ...]
+    rows: tuple[tuple[str | None, ...], ...]
+    form: str = "csv"
+    mode: str = "append"
+    key: tuple[str, ...] = ()
+    """The names of the key's columns, for `upsert`, or if `replace` compares rows."""
+    quarantine: bool = False
+    views: str = "auto"
+    packed: bool = False
+    multiline: bool = False
+    files: int = 1
+    present: str | None = None
+    """Only rows are loaded that have a value in this column."""
+    select: bool = False
+    style: int = 0
+    """The seed of the choices that must not matter, such as quotes and the order of keys."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether the command copies the files itself, without Spark."""
+        shaped = self.packed or self.multiline or self.present is not None or self.select
+        return self.form == "csv" and not shaped and self.views != "rebuild"
+
+
+@dataclass(frozen=True)
+class LoadColumn:
+    """A column that is loaded: its name, its type, and the family of the type."""
+
+    name: str
+    type: str
+    family: str
+
+
 Step: TypeAlias = (
-    Transaction | Refresh | Replace | Recreate | Late | LateEnd | Crash | Alone | Storm
+    Transaction | Refresh | Replace | Recreate | Late | LateEnd | Crash | Alone | Storm | Load
 )
 
 
@@ -163,6 +204,8 @@ _KINDS: dict[str, type] = {
         Crash,
         Alone,
         Storm,
+        Load,
+        LoadColumn,
     )
 }
 

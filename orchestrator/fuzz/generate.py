@@ -49,19 +49,21 @@ def generate(
     seed: int,
     strategies: Sequence[str] = STRATEGIES,
     modes: Sequence[str] = tuple(MODES),
+    loads: bool = False,
 ) -> Case:
-    """Return the case of a seed; its views use various strategies and modes.
+    """Return the case of a seed; its views use various strategies and modes, and its steps may load files.
 
     >>> generate(7) == generate(7)
     True
     """
-    return drafted(seed, strategies, modes)[0]
+    return drafted(seed, strategies, modes, loads)[0]
 
 
 def drafted(
     seed: int,
     strategies: Sequence[str] = STRATEGIES,
     modes: Sequence[str] = tuple(MODES),
+    loads: bool = False,
 ) -> tuple[Case, Sequence[Model]]:
     """Return the case of a seed, and the models of its tables, from which changes can be made."""
     rng = Random(seed)
@@ -88,7 +90,7 @@ def drafted(
     free = [view for view in maintained(maker.views) if view.name not in read]
     grammar.sources.relations = [*tables]
     story = Story(rng, Writer(rng, schema.models), maintained(maker.views), free, maker.other)
-    steps = tuple(story.steps())
+    steps = tuple(story.steps_with_loads() if loads else story.steps())
     made = sorted(grammar.rings, key=lambda ring: ring.name)
     rings = (text for ring in made for text in statements(ring, grammar.schema))
     case = Case(

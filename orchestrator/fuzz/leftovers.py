@@ -26,12 +26,13 @@ _OBJECTS = """
 def kept_objects(connection: Connection[Any]) -> set[str]:
     """Return all objects of idivm in a database: relations, functions, triggers, catalog rows.
 
-    The result excludes rings, which users create independently of views.
+    The result excludes rings, which users create independently of views, and the history of loads.
     """
     result = {row[0] for row in connection.execute(_OBJECTS).fetchall()}
     tables = connection.execute(
         "SELECT relname FROM pg_class"
-        " WHERE relnamespace = 'idivm'::regnamespace AND relkind = 'r' AND relname <> 'rings'"
+        " WHERE relnamespace = 'idivm'::regnamespace AND relkind = 'r'"
+        " AND relname NOT IN ('rings', 'loads', 'rejected_rows')"
     ).fetchall()
     for (table,) in tables:
         row = connection.execute(

@@ -15,6 +15,7 @@ from orchestrator.fuzz.case import (
     Alone,
     Case,
     Late,
+    Load,
     Recreate,
     Replace,
     Statement,
@@ -23,6 +24,7 @@ from orchestrator.fuzz.case import (
     Transaction,
     View,
 )
+from orchestrator.fuzz.loads.statements import as_statements
 
 
 def plain_view(view: View) -> Composed:
@@ -69,6 +71,8 @@ def _changes(step: Step) -> Iterator[SQL | Composed]:
             # The new view may have other columns and thus not replace the old one.
             yield SQL("DROP VIEW IF EXISTS {} CASCADE").format(SQL(step.view.name))
         yield plain_view(step.view)
+    elif isinstance(step, Load):
+        yield from as_statements(step)
     elif isinstance(step, Storm):
         for transactions in step.writers:
             for transaction in transactions:

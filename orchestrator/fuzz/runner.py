@@ -20,6 +20,7 @@ from orchestrator.fuzz.case import (
     Crash,
     Late,
     LateEnd,
+    Load,
     Recreate,
     Refresh,
     Replace,
@@ -28,6 +29,7 @@ from orchestrator.fuzz.case import (
     Transaction,
     View,
 )
+from orchestrator.fuzz.loads.loading import load
 from orchestrator.fuzz.outcome import (
     CaseError,
     Failure,
@@ -65,6 +67,7 @@ class Runner(Acts):
         self.views = {}
         self.replicas = Replicas()
         self.settings = case.settings
+        self.tables = [table.name for table in case.tables]
         self.unseen = False
         step: int | None = None
         sound = False
@@ -204,6 +207,8 @@ class Runner(Acts):
             self._crash(step)
         elif isinstance(step, Storm):
             self._storm(number, step)
+        elif isinstance(step, Load):
+            load(self, step, self.tables)
 
     def _transaction(self, number: int, step: Transaction) -> None:
         writer = self.space.writer

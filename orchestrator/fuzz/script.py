@@ -13,6 +13,7 @@ from orchestrator.fuzz.case import (
     Crash,
     Late,
     LateEnd,
+    Load,
     Recreate,
     Refresh,
     Replace,
@@ -22,6 +23,7 @@ from orchestrator.fuzz.case import (
     Transaction,
     View,
 )
+from orchestrator.fuzz.loads.statements import as_command, as_statements
 from orchestrator.fuzz.outcome import Outcome
 
 
@@ -119,6 +121,9 @@ def _step(number: int, step: Step, refused: Collection[tuple[int, int]]) -> Iter
         yield from _commented("\n".join(lines).split("\n"))
     elif isinstance(step, LateEnd):
         yield f"-- the second connection: {step.end.upper()};"
+    elif isinstance(step, Load):
+        yield from _commented([as_command(step), "does the same as:"])
+        yield from (f"{_text(statement)};" for statement in as_statements(step))
     elif isinstance(step, Crash):
         what = (
             "a refresh of all views"

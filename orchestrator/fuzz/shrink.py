@@ -9,6 +9,7 @@ from typing import TypeVar
 from orchestrator.fuzz.case import (
     Case,
     Late,
+    Load,
     Recreate,
     Refresh,
     Replace,
@@ -55,6 +56,8 @@ class _Shrinker:
             self.smaller_table(number)
         for simpler in _simpler_steps(self.case):
             self.try_case(simpler)
+        for number in range(len(self.case.steps)):
+            self.simpler_load(number)
         for number in range(len(self.case.views)):
             self.simpler_view(number)
         self.fewer(self.case.settings, lambda case, kept: replace(case, settings=kept))
@@ -90,13 +93,26 @@ class _Shrinker:
             size //= 2
 
     def fewer_statements(self, number: int) -> None:
-        """Leave out statements of a transaction."""
+        """Leave out statements of a transaction, or rows of a load."""
         step = self.case.steps[number]
+        if isinstance(step, Load):
+            self.fewer(
+                step.rows,
+                lambda case, kept: _with_step(case, number, replace(step, rows=kept)),
+            )
         if isinstance(step, Transaction | Late):
             self.fewer(
                 step.statements,
                 lambda case, kept: _with_step(case, number, replace(step, statements=kept)),
             )
+
+    def simpler_load(self, number: int) -> None:
+        """Set the options of a load to their defaults."""
+        for option in ("packed", "files", "present", "select", "views", "quarantine", "style"):
+            step = self.case.steps[number]
+            if isinstance(step, Load):
+                default = {option: getattr(Load, option)}
+                self.try_case(_with_step(self.case, number, replace(step, **default)))
 
     def smaller_table(self, number: int) -> None:
         """Leave out rows of a table, and the statements after its CREATE TABLE."""

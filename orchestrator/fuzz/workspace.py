@@ -191,6 +191,10 @@ class Workspace:
                 except psycopg.Error as error:
                     raise NoAnswerError(str(error)) from error
 
+    def definitions(self, names: Iterable[str]) -> list[SQL]:
+        """Return the queries of views, each as a relation."""
+        return [self._definition(name)[1] for name in names]
+
     def _definition(self, name: str) -> tuple[int, SQL, dict[str, str]]:
         row = self.orc.connection.execute(
             SQL(

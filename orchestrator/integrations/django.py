@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django.db import models
 from django.db.migrations.operations.base import Operation
@@ -44,10 +44,12 @@ class MaintainedView(models.Model, metaclass=_ViewBase):
 
     _maintained: dict[str, Any]
 
-    class Meta:
-        """This class has no table."""
+    if not TYPE_CHECKING:
+        # Type checkers would demand that the Meta of a model inherits from this one.
+        class Meta:
+            """This class has no table."""
 
-        abstract = True
+            abstract = True
 
     @classmethod
     def view_query(cls) -> str:

@@ -6,11 +6,13 @@ the view may not show. Changes are captured by this key, and the plan identifies
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from orchestrator.algebra import Column, Operator, Plan, Scan, ScanColumn, Table
 from orchestrator.algebra.ids import used_symbols
+from orchestrator.algebra.operators.distinct import Distinct
+from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.traversal import rewrite
 from orchestrator.deltascript.plan import Source
 from orchestrator.frontend.facts import RelationColumn
@@ -25,8 +27,8 @@ def as_captured(plan: Plan, sources: Mapping[int, tuple[Source, frozenset[int]]]
     """
     symbols = used_symbols(plan.root)
 
-    def with_source(operator: Operator) -> Operator:
-        if not isinstance(operator, Scan) or operator.table.oid not in sources:
+    def with_source(operator: Scan) -> Scan:
+        if operator.table.oid not in sources:
             return operator
         source, not_null = sources[operator.table.oid]
         key = tuple(column.attnum for column in source.columns if column.in_key)
@@ -48,7 +50,7 @@ def as_captured(plan: Plan, sources: Mapping[int, tuple[Source, frozenset[int]]]
         )
         return replace(operator, table=table, outputs=(*operator.outputs, *hidden))
 
-    return replace(plan, root=rewrite(plan.root, with_source))
+    return _with_scans(plan, with_source)
 
 
 def with_visible_keys(plan: Plan, keys: Mapping[int, tuple[RelationColumn, ...]]) -> Plan:
@@ -59,8 +61,8 @@ def with_visible_keys(plan: Plan, keys: Mapping[int, tuple[RelationColumn, ...]]
     """
     symbols = used_symbols(plan.root)
 
-    def add_key(operator: Operator) -> Operator:
-        if not isinstance(operator, Scan) or operator.table.oid not in keys:
+    def add_key(operator: Scan) -> Scan:
+        if operator.table.oid not in keys:
             return operator
         key = keys[operator.table.oid]
         table = replace(operator.table, keys=(tuple(column.attnum for column in key),))
@@ -73,4 +75,21 @@ def with_visible_keys(plan: Plan, keys: Mapping[int, tuple[RelationColumn, ...]]
         )
         return replace(operator, table=table, outputs=(*operator.outputs, *added))
 
-    return replace(plan, root=rewrite(plan.root, add_key)) if keys else plan
+    return _with_scans(plan, add_key) if keys else plan
+
+
+def _with_scans(plan: Plan, change: Callable[[Scan], Scan]) -> Plan:
+    """Return the plan with changed scans. Columns that they add do not tell rows apart that were equal."""
+    added: set[Column] = set()
+
+    def changed(operator: Operator) -> Operator:
+        if isinstance(operator, Scan):
+            scan = change(operator)
+            added.update(set(scan.columns) - set(operator.columns))
+            return scan
+        if isinstance(operator, Distinct) and not added.isdisjoint(operator.columns):
+            kept = [column for column in operator.columns if column not in added]
+            return Distinct(Projection(operator.input, tuple(map(Item.kept, kept))))
+        return operator
+
+    return replace(plan, root=rewrite(plan.root, changed))

@@ -93,22 +93,32 @@ def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
     wanted = indexes.missing_for(connection, view.plan)
     measured = _measured(connection, view)
     recompute = _recompute_estimate(connection, view)
-    summary = _summary(view.plan, view.sources)
+    tables = sources_shown(view)
+    summary = _summary(view.plan, tables)
     return Explanation(
         view=view.name,
         strategy=view.strategy,
         maintain=view.maintain,
-        plan=_plan(view.plan, view.sources, wanted),
+        plan=_plan(view.plan, tables, wanted),
         script=_script(view.plan),
         sql=_sql(connection, view),
         why=f"{summary}\n{_why(view.plan, measured, recompute)}",
         missing_indexes=wanted,
         details=view.plan.to_json(),
         summary=summary,
-        graphs=graphs_of(view.plan, view.name, view.sources),
+        graphs=graphs_of(view.plan, view.name, tables),
         measured=measured,
         recompute=recompute,
     )
+
+
+def sources_shown(view: ViewInfo) -> list[str]:
+    """Return the names of all sources of a view's plan. A clock, which users do not see, is the current time."""
+    names = iter(view.sources)
+    return [
+        "the current time" if source.is_clock else next(names)
+        for source in view.plan.program.sources
+    ]
 
 
 def explain_query(connection: Connection[Any], new: NewView) -> Explanation:
@@ -145,8 +155,10 @@ def _summary(plan: MaintenancePlan, tables: Sequence[str]) -> str:
     known = [statistics.rows for statistics in plan.evidence.statistics if statistics is not None]
     rows = f"{_number(sum(known))} rows" if known else "all tables of the query"
     by_source: dict[str, list[float]] = {}
+    clocks = {str(source) for source in plan.program.sources if source.is_clock}
     for cost in plan.program.costs:
-        by_source.setdefault(cost.source, []).append(cost.accesses)
+        if cost.source not in clocks:
+            by_source.setdefault(cost.source, []).append(cost.accesses)
     if not by_source:
         return f"{plan.strategy}: a refresh runs the query, which reads {rows}."
     means = {source: sum(accesses) / len(accesses) for source, accesses in by_source.items()}
@@ -191,7 +203,7 @@ def _plan(
 ) -> str:
     program = plan.program
     lines = [plan.definition.algebra, "", "captured:"]
-    for source, shown in zip(program.sources, sources, strict=False):
+    for source, shown in zip(program.sources, sources, strict=True):
         columns = ", ".join(
             column.name + (" (key)" if column.in_key else "") for column in source.columns
         )

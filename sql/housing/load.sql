@@ -4,10 +4,23 @@
 --   SET bench.scale = 20;         rows of house, shop and restaurant for each postcode
 --   SET bench.seed = 1;
 --
--- So the join has scale * scale * scale rows for each postcode, and the tables a few times scale.
+--   SET bench.skew = 0;           1: towns have more of them than villages
+--
+-- It imitates a market of houses. The join has scale * scale * scale rows for each postcode, and the tables a few
+-- times scale. With skew, a postcode has one house, shop and restaurant up to twice the scale, as villages and
+-- towns have: their number is twice the scale times a square of a uniform number. All tables of a postcode share
+-- a hidden wealth, so that prices, salaries and shops correlate.
 
-CREATE OR REPLACE FUNCTION pg_temp.some(n integer, place integer) RETURNS integer LANGUAGE sql IMMUTABLE
+CREATE OR REPLACE FUNCTION pg_temp.draw(n integer, place integer) RETURNS integer LANGUAGE sql IMMUTABLE
     RETURN (hashint4extended(n, current_setting('bench.seed')::bigint + place) & 255)::integer;
+-- A feature of entry i of a postcode: of four parts, place % 4 are the wealth of the postcode.
+CREATE OR REPLACE FUNCTION pg_temp.some(postcode integer, i integer, place integer) RETURNS integer LANGUAGE sql IMMUTABLE
+    RETURN (place % 4 * pg_temp.draw(postcode, 1000) + (4 - place % 4) * pg_temp.draw(postcode * 1000 + i, place)) / 4;
+-- The entries of a table with so many of them for a postcode.
+CREATE OR REPLACE FUNCTION pg_temp.entries(postcode integer, scale integer) RETURNS integer LANGUAGE sql IMMUTABLE
+    RETURN CASE WHEN scale > 1 AND current_setting('bench.skew') = '1'
+                THEN greatest(1, round(2 * scale * power(pg_temp.draw(postcode, 1001) / 255.0, 2)))::integer
+                ELSE scale END;
 
 DO $$
 DECLARE
@@ -29,9 +42,10 @@ BEGIN
             coalesce(quote_ident(made.column3) || ' integer, ', ''),
             (SELECT string_agg(format('%I integer NOT NULL', name), ', ') FROM unnest(made.column4) AS name),
             coalesce(', ' || quote_ident(made.column3), ''));
-        EXECUTE format('INSERT INTO %I SELECT p, %s%s FROM generate_series(1, $1) AS p, generate_series(1, $2) AS i',
+        EXECUTE format('INSERT INTO %I SELECT p, %s%s FROM generate_series(1, $1) AS p,'
+            ' generate_series(1, pg_temp.entries(p, $2)) AS i',
             made.column1, CASE WHEN made.column3 IS NOT NULL THEN 'i, ' END,
-            (SELECT string_agg(format('pg_temp.some(p * 1000 + i, %s)', place), ', ')
+            (SELECT string_agg(format('pg_temp.some(p, i, %s)', place), ', ')
              FROM generate_subscripts(made.column4, 1) AS place))
         USING postcodes, made.column2;
     END LOOP;

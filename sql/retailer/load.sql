@@ -3,10 +3,22 @@
 --   SET bench.rows = 100000;      rows of inventory
 --   SET bench.seed = 1;
 --
--- Inventory row n is of location n % 101, date n % 53 and item n % 499: no three rows are alike.
+--   SET bench.skew = 0;           1: popular locations and items have more rows
+--
+-- It imitates a chain of shops. Inventory row n is of location n % 101, date n % 53 and item n % 499: no three
+-- rows are alike. With skew, locations and items are drawn like shops and goods in sales data: the popularity of
+-- rank r falls like r^-0.5 for locations and r^-0.67 for items, and draws of a row that exists are left out.
+-- Features of a location, an item or a day share a hidden size, so they correlate by up to 0.9. Units rise with
+-- the size of the location and fall with the price of the item.
 
-CREATE OR REPLACE FUNCTION pg_temp.some(n integer, place integer) RETURNS integer LANGUAGE sql IMMUTABLE
+CREATE OR REPLACE FUNCTION pg_temp.draw(n integer, place integer) RETURNS integer LANGUAGE sql IMMUTABLE
     RETURN (hashint4extended(n, current_setting('bench.seed')::bigint + place) & 255)::integer;
+-- A feature: of four parts, place % 4 are the hidden size, which is the same for all features of n.
+CREATE OR REPLACE FUNCTION pg_temp.some(n integer, place integer) RETURNS integer LANGUAGE sql IMMUTABLE
+    RETURN (place % 4 * pg_temp.draw(n, 1000) + (4 - place % 4) * pg_temp.draw(n, place)) / 4;
+-- A number between 0 and 1 to the power of `skew`, so that small values are frequent.
+CREATE OR REPLACE FUNCTION pg_temp.rank(n integer, place integer, skew integer) RETURNS double precision LANGUAGE sql IMMUTABLE
+    RETURN power((hashint4extended(n, current_setting('bench.seed')::bigint + place) & 1048575) / 1048576.0, skew);
 
 DO $$
 DECLARE
@@ -48,7 +60,13 @@ CREATE TABLE inventory (
     locn integer, dateid integer, ksn integer, units integer NOT NULL, PRIMARY KEY (locn, dateid, ksn)
 );
 INSERT INTO inventory
-SELECT n % 101, n % 53, n % 499, pg_temp.some(n, 9)
-FROM generate_series(0, current_setting('bench.rows')::integer - 1) AS n;
+SELECT l, d, k, (255 - pg_temp.some(k, 1) + pg_temp.some(l, 1) + 2 * pg_temp.draw(n, 9)) / 4
+FROM generate_series(0, current_setting('bench.rows')::integer - 1) AS n,
+     LATERAL (SELECT n % 101, n % 53, n % 499 WHERE current_setting('bench.skew') = '0'
+              UNION ALL
+              SELECT floor(101 * pg_temp.rank(n, 11, 2))::integer, floor(53 * pg_temp.rank(n, 12, 1))::integer,
+                     floor(499 * pg_temp.rank(n, 13, 3))::integer
+              WHERE current_setting('bench.skew') = '1') AS place (l, d, k)
+ON CONFLICT DO NOTHING;
 CREATE INDEX ON inventory (ksn);
 CREATE INDEX ON location (zip);

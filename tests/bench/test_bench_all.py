@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -102,3 +104,15 @@ def test_a_benchmark_that_fails_or_takes_too_long_leaves_the_others_alone(
     assert "## skew worst" in markdown and "ValueError: a reason" in markdown
     with pytest.raises(UsageError, match="has no benchmark nothing; it has eager, skew"):
         profiles.run_all("quick", tmp_path, only=["nothing"])
+
+
+def test_a_benchmark_in_the_background_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(process: subprocess.Popen[str]) -> None:
+        raise AssertionError("the benchmark did not listen")
+
+    monkeypatch.setattr(subprocess.Popen, "kill", killed)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert profiles._output(["logs"], 0.1) == ("", "", True)
+    finally:
+        signal.signal(signal.SIGINT, before)

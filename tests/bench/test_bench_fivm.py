@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.bench.fivm import covariances, joins
+from orchestrator.bench.fivm.datasets import HOUSING
 from orchestrator.bench.fivm.run import run
 from orchestrator.bench.plot import draw_fivm
 
@@ -26,8 +28,12 @@ def test_growing_data_sums_paths_and_matrices_are_measured(dsn, tmp_path):
         ("the first row", "factorized"),
         ("1,000 rows more", "factorized"),
         *(
-            ("sum over the retailer, 1,000 rows into all tables", side)
-            for side in ("viewtree", "tuple", "SDBT-streams", "recompute")
+            (f"{data}, the whole stream", side)
+            for data in ("retailer, sum(units)", "housing, sum(postcode)")
+            for side in (
+                *("viewtree", "tuple", "SDBT-streams", "recompute"),
+                "recompute, pushed down",
+            )
         ),
         *(("path of 2, 0.2 s", side) for side in ("viewtree", "tuple", "SDBT-streams")),
         *(
@@ -36,6 +42,11 @@ def test_growing_data_sums_paths_and_matrices_are_measured(dsn, tmp_path):
             for change in ("a row", "an outer product")
             for side in ("factors", "listed", "tuple")
             if (change, side) != ("an outer product", "tuple")
+        ),
+        *(
+            (f"matrices of 8, rank {rank}", side)
+            for rank in (4, 16, 64)
+            for side in ("factors", "listed")
         ),
     }
     assert [bar.name for bar in report.bars] == [
@@ -97,3 +108,34 @@ def test_groceries_are_measured_with_categories_and_models_with_numpy(dsn):
         100,
     ]
     assert all(bar.holds for bar in report.bars if "numpy" in bar.name)
+
+
+@pytest.mark.slow
+def test_streams_are_measured_with_their_figures_in_the_paper(dsn, tmp_path, monkeypatch):
+    # The others differ in their tables only.
+    for module in (covariances, joins):
+        monkeypatch.setattr(module, "DATASETS", (HOUSING,))
+    parts = ("stream", "triangles", "information", "joins")
+    report = run(dsn=dsn, parts=parts, rows=1_000, features=2, batches=(), intervals=(5,), repeat=1)
+    streams = (
+        ("housing, covariance of 2 features", "21"),
+        ("housing, information of 2 features", "25"),
+        ("twitter, covariance of triangles", "23"),
+        ("twitter, covariance of triangles, only r changes", "23"),
+        ("retailer, the join", "30"),
+    )
+    assert {(row["name"], row["figure"]) for row in report.rows} == {
+        *(
+            (f"{name}, {part}", figure)
+            for name, figure in streams
+            for part in ("along the stream", "the whole stream", "stored at the end")
+        ),
+        ("twitter, covariance of triangles, batches of 1,000, the whole stream", "24"),
+        ("housing, read after each 5, the whole stream", "26"),
+    }
+    for figure in ("23", "25", "30"):
+        assert any(row["paper"] for row in report.rows if row["figure"] == figure)
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "fivm.svg"
+    assert draw_fivm(report, path) == path
+    assert "<!-- retailer, the join, along the stream -->" in path.read_text()

@@ -19,6 +19,7 @@ from orchestrator.bench.contenders import (
     Series,
     create,
     offered,
+    refreshing,
     require_equal,
     require_strategy,
     view_name,
@@ -26,6 +27,7 @@ from orchestrator.bench.contenders import (
 from orchestrator.bench.measure import Execution, durable_server
 from orchestrator.bench.parts import against
 from orchestrator.bench.parts import run as parts
+from orchestrator.bench.parts.breakdown import COMPONENTS, pages
 from orchestrator.bench.parts.data import WORKLOAD, Dataset, Prices, query
 from orchestrator.bench.parts.formula import Costs
 from orchestrator.bench.parts.report import Measured, Point, join_bars, rows
@@ -191,8 +193,52 @@ def test_measures_and_leaves_nothing(pg_version: int, tmp_path: Path) -> None:
     path = tmp_path / "parts.svg"
     assert draw_parts(report, path) == path
     drawn = path.read_text()
-    # Five panels: the four axes, and the rivals.
-    assert 'id="axes_5"' in drawn and 'id="axes_6"' not in drawn
+    # Nine panels: times and pages of the four axes, and the rivals.
+    assert 'id="axes_9"' in drawn and 'id="axes_10"' not in drawn
+
+
+def test_the_pages_of_a_refresh_are_those_of_its_components(loaded: Orchestrator) -> None:
+    prices = Prices(loaded, d=40)
+    found = {}
+    for contender in (ID, TUPLE):
+        assert create(loaded, "v_prime", query("V'"), contender) is None
+        view = view_name("v_prime", contender)
+        prices.change()
+        refresh = refreshing(loaded.connection, [view])
+        measured, found[contender] = pages(loaded, view, refresh, cold=False)
+        # The others are pages of catalogs.
+        assert sum(found[contender].values()) <= measured.buffers
+        assert found[contender]["log pages"] > 0 and found[contender]["view pages"] > 0
+    # Only tuple-based maintenance joins the tables again, and only ID-based has a cache.
+    assert found[ID]["table pages"] < found[TUPLE]["table pages"]
+    assert found[ID]["cache pages"] > 0 and found[TUPLE]["cache pages"] == 0
+
+
+@pytest.mark.slow
+def test_a_cold_refresh_reads_its_pages(pg_version: int, tmp_path: Path) -> None:
+    report = parts.run(
+        scale=0.002,
+        repeat=1,
+        d=(50,),
+        j=(),
+        s=(100,),
+        f=(),
+        strategies=["id", "tuple"],
+        cold=True,
+        pg=pg_version,
+        say=lambda text: None,
+    )
+    assert report.bench == "parts, cold"
+    assert [(row["varied"], row["view"], row["strategy"]) for row in report.rows] == [
+        (varied, view, strategy)
+        for varied, view in (("d", "V'"), ("d", "V"), ("s", "V'"))
+        for strategy in ("id", "tuple")
+    ]
+    # Of tables this small, some pages are read before the refresh that is measured.
+    assert all(sum(row[component] for component in COMPONENTS) > 0 for row in report.rows)
+    assert len(report.bars) == 2
+    pytest.importorskip("matplotlib")
+    assert draw_parts(report, tmp_path / "cold.svg")
 
 
 def test_recompute_alone_has_no_bars(pg_version: int) -> None:
@@ -241,6 +287,11 @@ def test_the_ratio_stands_beside_the_prediction() -> None:
 
 def test_nothing_to_draw_draws_nothing(tmp_path: Path) -> None:
     assert draw_parts(Report("parts", {}, (), (Bar("b", 1, "<", 2),)), tmp_path / "x.png") is None
+
+
+def test_a_cold_run_needs_a_server_of_its_own(dsn: str) -> None:
+    with pytest.raises(UsageError, match="leave --dsn out"):
+        parts.run(dsn=dsn, scale=0.002, cold=True)
 
 
 def test_refuses_a_server_without_durable_commits(dsn: str) -> None:

@@ -244,6 +244,7 @@ def test_the_views_of_bsma_parts_and_star(orc: Orchestrator, spark: Any, part: i
 def test_the_views_of_the_retailer(orc: Orchestrator, spark: Any) -> None:
     configure(orc, "bench.rows", 200)
     configure(orc, "bench.seed", 1)
+    configure(orc, "bench.skew", 0)
     orc.connection.execute(Workload("retailer").text("load").encode())
     source = Workload("retailer").text("from")
     sums = f"SELECT locn, sum(units * price) AS worth, avg(units) AS mean, count(*) AS n {source} GROUP BY locn"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import __version__
+from orchestrator.bench.fivm.stream import STORED
 from orchestrator.bench.report import Report, number, shown_columns
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Table:
 class Paper:
     """The place of a benchmark's figures in a paper, and the label of a row in the comparison."""
 
-    title: str
+    title: Callable[[Row], str]
     call: Callable[[Row], str]
 
 
@@ -46,16 +47,21 @@ def _point(row: Row) -> str:
     return f"{row['strategy']} / id, {column} = {row.get(column, '')}"
 
 
+def _view(row: Row) -> str:
+    return f"{row['view']}, {row['strategy']} / id"
+
+
+def _fivm(row: Row) -> str:
+    how = "the space" if row["name"].endswith(STORED) else "the time"
+    return f"F-IVM, figure {row['figure']}: how many times {how} of the view tree"
+
+
 PAPERS: Mapping[str, Paper] = {
-    "parts": Paper("idIVM, figure 12: how many times as long", _point),
-    "bsma": Paper(
-        "idIVM, figure 10: how many times as long",
-        lambda row: f"{row['view']}, {row['strategy']} / id",
-    ),
-    "fivm": Paper(
-        "F-IVM, figures 20, 22 and 24: how many times the throughput",
-        lambda row: f"{row['name']}: view tree / {row['side']}",
-    ),
+    "parts": Paper(lambda row: "idIVM, figure 12: how many times as long", _point),
+    "parts, cold": Paper(lambda row: "idIVM, figure 12, cold: how many times as long", _point),
+    "bsma": Paper(lambda row: "idIVM, figure 10: how many times as long", _view),
+    "bsma, cold": Paper(lambda row: "idIVM, figure 10, cold: how many times as long", _view),
+    "fivm": Paper(_fivm, lambda row: f"{row['name']}: {row['side']}"),
 }
 """The benchmarks whose rows have a figure in a paper."""
 
@@ -78,7 +84,7 @@ def beside_papers(report: Report) -> Iterator[tuple[str, str, str, str]]:
     for row in report.rows if paper else ():
         ours = row.get("time / id", row.get("ratio"))
         if paper and row.get("paper") is not None and ours is not None:
-            yield paper.title, paper.call(row), number(ours), number(row["paper"])
+            yield paper.title(row), paper.call(row), number(ours), number(row["paper"])
     for bar in report.bars if report.bench == "skew" else ():
         title = SLOPES.get(bar.name.split()[0].rstrip(","))
         if title and "slope" in bar.name and bar.op == "<=":

@@ -41,34 +41,53 @@ class Entry:
 
 PROFILES: dict[str, tuple[Entry, ...]] = {
     "quick": (
+        Entry("parts", "--scale 0.1 --repeat 3 --d 100 5000 --j 2 4 6 --s 12 100 --f 20", 110),
         Entry(
-            "parts", "--scale 0.1 --repeat 3 --d 100 500 5000 --j 2 4 6 --s 12 100 --f 5 20", 150
+            "parts",
+            "--cold --scale 0.1 --repeat 1 --d 200 --j --s 6 100 --f --strategy id --strategy tuple",
+            60,
+            "cold",
         ),
-        Entry("bsma", "--scale 0.002 --repeat 3", 80),
+        Entry("bsma", "--scale 0.002 --repeat 2", 65),
         Entry(
-            "skew", "--graph worst --sizes 2000 8000 --epsilon 0 1/2 1 --updates 12", 40, "worst"
+            "skew", "--graph worst --sizes 2000 8000 --epsilon 0 1/2 1 --updates 12", 30, "worst"
         ),
         Entry(
             "skew",
-            "--graph pairs four_path in_a_row --sizes 4000 16000 --epsilon 1/2 --updates 12",
-            120,
+            "--graph pairs four_path in_a_row --sizes 4000 16000 --epsilon 1/2 --updates 8",
+            95,
             "pairs",
         ),
-        Entry("fivm", "--part updates --sizes 5000 50000", 60, "updates"),
-        Entry("fivm", "--part training --rows 5000 --repeat 3", 100, "training"),
-        Entry("tpch", "--scale 0.01 --rounds 3", 110),
-        Entry("eager", "--parts 20000 --repeat 15", 35),
-        Entry("compile", "--tables 5 10 --repeat 1 --shapes", 60),
-        Entry("capture", "--seconds 1 --rows 10000 --repeat 2", 60),
+        Entry("fivm", "--part updates --sizes 4000 40000", 45, "updates"),
+        Entry("fivm", "--part training --rows 5000 --repeat 2", 70, "training"),
         Entry(
             "fivm",
-            "--part covariance --features 8 --rows 5000 --batches --repeat 2 --limit 10",
+            "--part stream --part triangles --part information --rows 4000 --features 3"
+            " --batches 200 --limit 8",
             85,
+            "streams",
+        ),
+        Entry(
+            "fivm",
+            "--part joins --part sum --part housing --part matrices --rows 4000 --features 6"
+            " --intervals 1 8 --scales 2 5 --postcodes 10 --matrices 16 32 --limit 8 --repeat 2",
+            60,
+            "joins",
+        ),
+        Entry("tpch", "--scale 0.01 --rounds 2", 90),
+        Entry("eager", "--parts 20000 --repeat 15", 30),
+        Entry("compile", "--tables 5 8 --repeat 1 --shapes", 45),
+        Entry("capture", "--seconds 1 --rows 10000 --repeat 2", 45),
+        Entry(
+            "fivm",
+            "--part covariance --features 6 --rows 5000 --batches --repeat 2 --limit 10",
+            70,
             "covariance",
         ),
     ),
     "full": (
         Entry("parts"),
+        Entry("parts", "--cold", part="cold"),
         Entry("bsma"),
         Entry("fivm"),
         Entry("skew"),
@@ -187,6 +206,7 @@ def _output(arguments: Sequence[str], limit: float) -> tuple[str, str, bool]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_listen_to_interrupts,
     )
     try:
         output, complaint = process.communicate(timeout=None if limit == float("inf") else limit)
@@ -200,3 +220,8 @@ def _output(arguments: Sequence[str], limit: float) -> tuple[str, str, bool]:
             process.kill()
             process.communicate()
         return "", "", True
+
+
+def _listen_to_interrupts() -> None:
+    """Restore SIGINT, which a shell without job control ignores in background commands."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

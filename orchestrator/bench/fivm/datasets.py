@@ -56,10 +56,14 @@ class Dataset:
         return [name for name in found if name not in self.joined]
 
     def tables_of(
-        self, orchestrator: Orchestrator, rows: int, seed: int
+        self, orchestrator: Orchestrator, rows: int, seed: int, *, skewed: bool = False
     ) -> AbstractContextManager[None]:
-        """Return the context in which the tables exist, for a join of about `rows` rows."""
-        return self.workload.tables(orchestrator, {**self.sized(rows), "seed": seed})
+        """Return the context in which the tables exist, for a join of about `rows` rows.
+
+        With `skewed`, some values of the join columns are frequent, as `load.sql` describes.
+        """
+        settings = {**self.sized(rows), "seed": seed, "skew": int(skewed)}
+        return self.workload.tables(orchestrator, settings)
 
     def insert(self, orchestrator: Orchestrator, first: int, size: int) -> Execution:
         """Insert rows into the largest table."""

@@ -1,8 +1,7 @@
-"""Compare a factorized join with the same join row by row (papers/fivm.txt, sections 9.4 and 9.8).
+"""Compare a factorized join with the same join row by row (papers/fivm.txt, section 9.8).
 
 Each postcode has a star of houses, shops and restaurants. The rows of the join grow with the cube
-of the scale, and the factorized result grows like the tables. Section 9.4 has four variants: the
-result is maintained after each batch (eager) or made when it is read (lazy), as rows or factorized.
+of the scale, and the factorized result grows like the tables (figure 30, right).
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from orchestrator.api import Orchestrator
 from orchestrator.bench.contenders import (
     SETTLE,
     Contender,
-    Series,
     create,
     in_turn,
     refreshing,
@@ -26,6 +24,7 @@ from orchestrator.bench.contenders import (
     statement,
     view_name,
 )
+from orchestrator.bench.fivm.stream import STORED, stored
 from orchestrator.bench.measure import Execution
 from orchestrator.bench.report import Bar
 from orchestrator.bench.workload import Workload, vacuum
@@ -37,13 +36,10 @@ FACT = Contender("fact", "viewtree", (("representation", "factorized"),))
 
 SCALES = (1, 5, 10, 20)
 POSTCODES = 25
-BATCHES = 10
-"""Batches of changes; the join is read after some of them."""
-INTERVALS = (1, 10)
-"""The numbers of batches between two reads."""
-
 BARS_FROM = 20
-"""The smallest scale to which the bars apply."""
+"""The smallest scale to which the bars and the paper's figures apply."""
+PAPER_TIME, PAPER_SPACE = 481, 548
+"""The paper's ratios of listed to factorized payloads at this scale."""
 LESS_SPACE_AT_LEAST = 50
 FASTER_AT_LEAST = 20
 
@@ -56,19 +52,16 @@ def measure(
     seed: int,
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
-    """Measure maintenance, space and reading at each scale, and four variants at the largest."""
+    """Measure maintenance, space and reading at each scale."""
     found: list[dict[str, Any]] = []
     bars: list[Bar] = []
     for scale in scales:
         say(f"the join of houses at scale {scale}")
-        settings = {"scale": scale, "postcodes": postcodes, "seed": seed}
+        settings = {"scale": scale, "postcodes": postcodes, "seed": seed, "skew": 0}
         with HOUSING.tables(orchestrator, settings):
             more, further = _at(orchestrator, scale, postcodes, repeat)
             found += more
             bars += further
-            if scale == max(scales):
-                say("keeping it up beside making it when it is read")
-                found += _variants(orchestrator, scale, postcodes)
     return found, bars
 
 
@@ -93,59 +86,34 @@ def _at(
         repeat,
         1,
     )
-    stored = {label: _stored(orchestrator, view) for label, view in views.items()}
-    found = []
+    taken = {label: stored(orchestrator, [view]) for label, view in views.items()}
+    space = round(taken[LIST.label] / taken[FACT.label], 1)
+    times = round(kept[LIST.label].times_slower_than(kept[FACT.label]), 1)
+    beside = {
+        "housing, a batch": (kept, times, PAPER_TIME),
+        "housing, reading all": (read, None, None),
+    }
+    found = [
+        row(name, size, label, series[label], stored=taken[label])
+        | (
+            {"ratio": ratio, "paper": paper if scale == BARS_FROM else None}
+            if label == LIST.label
+            else {}
+        )
+        for name, (series, ratio, paper) in beside.items()
+        for label in views
+    ]
     for label in views:
-        found.append(row("housing, a batch", size, label, kept[label], stored=stored[label]))
-        found.append(row("housing, reading all", size, label, read[label], stored=stored[label]))
+        item = row(f"housing, {STORED}", size, label, None, stored=taken[label])
+        listed = label == LIST.label
+        paper = PAPER_SPACE if listed and scale == BARS_FROM else None
+        found.append(item | {"ratio": space if listed else None, "paper": paper})
     if scale < BARS_FROM:
         return found, []
-    space = round(stored[LIST.label] / stored[FACT.label], 1)
-    times = round(kept[LIST.label].times_slower_than(kept[FACT.label]), 1)
     return found, [
         Bar(f"housing at scale {scale}, times less space", space, ">=", LESS_SPACE_AT_LEAST),
         Bar(f"housing at scale {scale}, times faster to maintain", times, ">=", FASTER_AT_LEAST),
     ]
-
-
-def _variants(orchestrator: Orchestrator, scale: int, postcodes: int) -> list[dict[str, Any]]:
-    """Measure the total time of some batches and of the reads between them, in each variant."""
-    connection, size = orchestrator.connection, postcodes * scale**3
-    answer = statement(connection, sql.SQL(HOUSING.text("query")))
-    views = {item.label: view_name("housing", item) for item in (LIST, FACT)}
-    rounds = count(1_000)
-    result = []
-    for interval in INTERVALS:
-        for eager in (True, False):
-            for label, view in views.items():
-                # The lazy list is the result of the query itself.
-                kept = eager or label == FACT.label
-                refresh = refreshing(connection, [view])
-                read = _reading(orchestrator, view) if kept else answer
-                orchestrator.refresh(*views.values())
-                runs: list[Execution] = []
-                for number in range(1, BATCHES + 1):
-                    _change(orchestrator, next(rounds), scale, postcodes)
-                    asked = number % interval == 0
-                    if kept and (eager or asked):
-                        runs.append(refresh())
-                    if asked:
-                        runs.append(read())
-                side = f"{'eager' if eager else 'lazy'}-{label}"
-                name = f"housing, {BATCHES} batches, read after each {interval}"
-                result.append(row(name, size, side, Series((_sum(runs),))))
-    return result
-
-
-def _sum(runs: Sequence[Execution]) -> Execution:
-    return Execution(
-        sum(run.milliseconds for run in runs),
-        sum(run.buffers for run in runs),
-        sum(run.dirtied for run in runs),
-        sum(run.wal_records for run in runs),
-        sum(run.wal_bytes for run in runs),
-        sum(run.read for run in runs),
-    )
 
 
 def _created(orchestrator: Orchestrator, contender: Contender) -> str:
@@ -167,12 +135,3 @@ def _change(orchestrator: Orchestrator, number: int, scale: int, postcodes: int)
 def _reading(orchestrator: Orchestrator, view: str) -> Callable[[], Execution]:
     text = sql.SQL("SELECT * FROM {}").format(sql.Identifier(*view.split(".")))
     return statement(orchestrator.connection, text)
-
-
-def _stored(orchestrator: Orchestrator, view: str) -> int:
-    """Return the bytes of a view's tables, including indexes."""
-    asked = orchestrator.connection.execute(
-        "SELECT idivm.state_bytes(%s)", [orchestrator.view(view).id]
-    ).fetchone()
-    assert asked is not None
-    return int(asked[0])

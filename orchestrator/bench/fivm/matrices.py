@@ -35,6 +35,8 @@ FACTORS = Contender("factors", "viewtree", (STATIC, ("factorizable", "a2")))
 LISTED = Contender("listed", "viewtree", (STATIC,))
 
 SIZES = (256, 512, 1_024)
+RANKS = (1, 4, 16, 64)
+"""The ranks of updates, which are sums of so many outer products (figure 29, right)."""
 CHECKED = 64
 """Up to this size, the benchmark also computes the query itself, a join of three matrices."""
 TIMES_AT_LEAST = 10
@@ -48,7 +50,7 @@ def measure(
     seed: int,
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
-    """Measure one-row updates by each side at each size, and the addition of an outer product."""
+    """Measure one-row updates by each side at each size, and updates of growing rank."""
     found: list[dict[str, Any]] = []
     ratios: list[float] = []
     for size in sizes:
@@ -70,11 +72,14 @@ def measure(
                 label = item.label if len(runs) > 1 else f"{item.label}, more than {limit:g} s"
                 found.append(row(name, size * size, label, taken[item.label]))
                 if item is not TUPLE:
-                    outer = _refreshed(orchestrator, item, "outer", size, size, limit)
-                    name = f"matrices of {size:,}, an outer product"
-                    held = Series((outer,)) if outer else None
-                    label = item.label if outer else f"{item.label}, more than {limit:g} s"
-                    found.append(row(name, size * size, label, held))
+                    for rank in RANKS if size == max(sizes) else RANKS[:1]:
+                        outer = _refreshed(orchestrator, item, "outer", size, size, limit, rank)
+                        what = "an outer product" if rank == 1 else f"rank {rank}"
+                        held = Series((outer,)) if outer else None
+                        label = item.label if outer else f"{item.label}, more than {limit:g} s"
+                        found.append(row(f"matrices of {size:,}, {what}", size * size, label, held))
+                        if outer is None:
+                            break
                 if size <= CHECKED:
                     require_equal(orchestrator, [view])
         ours, theirs = taken[FACTORS.label], taken[TUPLE.label]
@@ -98,10 +103,17 @@ def _refreshed(
     number: int,
     size: int,
     limit: float,
+    times: int = 1,
 ) -> Execution | None:
-    """Measure a refresh after a change; return None if it takes longer than the limit."""
-    text = sql.SQL(MATRICES.text(change)).format(number=sql.Literal(number), size=sql.Literal(size))
-    orchestrator.connection.execute(text)
+    """Measure a refresh after a change; return None if it takes longer than the limit.
+
+    With `times`, the change is made so often, with another number each time.
+    """
+    for more in range(times):
+        text = sql.SQL(MATRICES.text(change)).format(
+            number=sql.Literal(number + more), size=sql.Literal(size)
+        )
+        orchestrator.connection.execute(text)
     configure(orchestrator, "statement_timeout", int(limit * 1000))
     try:
         return refreshing(orchestrator.connection, [view_name("product", contender)])()

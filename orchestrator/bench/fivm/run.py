@@ -25,7 +25,16 @@ from orchestrator.bench.contenders import (
     require_equal,
     row,
 )
-from orchestrator.bench.fivm import housing, matrices, paths, retailer, training
+from orchestrator.bench.fivm import (
+    covariances,
+    housing,
+    joins,
+    matrices,
+    paths,
+    retailer,
+    training,
+    triangles,
+)
 from orchestrator.bench.fivm.datasets import FAVORITA, FLIGHTS, HOUSING, RETAILER
 from orchestrator.bench.measure import (
     STEADY,
@@ -45,18 +54,23 @@ STAR = Workload("star")
 ROWS = Contender("factorized", "viewtree", (("representation", "factorized"),))
 
 SIZES = (10_000, 100_000, 1_000_000)
-PARTS = (
-    "updates",
-    "covariance",
-    "houses",
-    "favorita",
-    "categories",
-    "training",
-    "sum",
-    "housing",
-    "paths",
-    "matrices",
-)
+PARTS = {
+    "updates": None,
+    "covariance": "20, 24",
+    "houses": "20, 24",
+    "favorita": "20, 24",
+    "categories": "20",
+    "stream": "21",
+    "training": "22",
+    "triangles": "23",
+    "information": "25",
+    "joins": "26",
+    "paths": "27",
+    "sum": "28",
+    "matrices": "29",
+    "housing": "30",
+}
+"""The parts, with their figures in the paper, unless a row has another one."""
 COVARIANCES = {"covariance": RETAILER, "houses": HOUSING, "favorita": FAVORITA}
 """The parts that measure a covariance, with their data sets."""
 READ = 1_000
@@ -70,13 +84,14 @@ Measured = tuple[list[dict[str, Any]], list[Bar]]
 def run(
     *,
     dsn: str | None = None,
-    parts: Sequence[str] = PARTS,
+    parts: Sequence[str] = tuple(PARTS),
     sizes: Sequence[int] = SIZES,
     rows: int = 100_000,
     features: int | None = None,
     batches: Sequence[int] = retailer.BATCHES,
     scales: Sequence[int] = housing.SCALES,
     postcodes: int = housing.POSTCODES,
+    intervals: Sequence[int] = joins.INTERVALS,
     lengths: Sequence[int] = paths.LENGTHS,
     seconds: float = 10,
     matrix_sizes: Sequence[int] = matrices.SIZES,
@@ -89,6 +104,8 @@ def run(
     """Run the benchmark on its own server, or in schema idivm_bench of the database at `dsn`."""
     if repeat < 1 or rows < retailer.BATCH or any(size < 1_000 for size in sizes):
         raise UsageError("The benchmark needs --repeat of 1 or more, and 1,000 rows or more.")
+    if not all(interval >= 1 for interval in intervals):
+        raise UsageError("The numbers of batches between reads (--intervals) are 1 or more.")
     if not all(2 <= length <= paths.LENGTHS[-1] for length in lengths):
         raise UsageError(f"Paths have a length of 2 to {paths.LENGTHS[-1]}.")
 
@@ -110,7 +127,15 @@ def run(
         if part == "training":
             return training.measure(orchestrator, rows, features, repeat, seed, say)
         if part == "sum":
-            return retailer.total(orchestrator, rows, repeat, seed, say)
+            return retailer.total(orchestrator, rows, limit, seed, say)
+        if part == "stream":
+            return covariances.measure(orchestrator, rows, features, limit, seed, say)
+        if part == "information":
+            return covariances.information(orchestrator, rows, features, limit, seed, say)
+        if part == "triangles":
+            return triangles.measure(orchestrator, rows, batches, limit, seed, say)
+        if part == "joins":
+            return joins.measure(orchestrator, rows, features, intervals, limit, seed, say)
         if part == "housing":
             return housing.measure(orchestrator, scales, postcodes, repeat, seed, say)
         if part == "paths":
@@ -120,12 +145,12 @@ def run(
     def on(at: str) -> Report:
         with connect(at) as orchestrator:
             described = machine(orchestrator.connection)
-            found = [measured(part, orchestrator) for part in PARTS if part in parts]
+            found = [(part, *measured(part, orchestrator)) for part in PARTS if part in parts]
         return Report(
             "fivm",
             described,
-            tuple({**item, **_beside(item)} for rows, _ in found for item in rows),
-            tuple(bar for _, bars in found for bar in bars),
+            tuple(_beside(part, item) for part, rows, _ in found for item in rows),
+            tuple(bar for *_, bars in found for bar in bars),
         )
 
     if dsn is not None:
@@ -135,9 +160,10 @@ def run(
         return on(server.up().dsn)
 
 
-def _beside(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how many times slower a side is than the view tree, and the paper's ratio if known."""
-    return {name: item.get(name) for name in ("ratio", "paper")}
+def _beside(part: str, item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with its figure in the paper and the ratios there and here, if they are known."""
+    beside = {name: item.get(name) for name in ("ratio", "paper")}
+    return {"figure": PARTS[part], **item, **beside}
 
 
 def _updates(

@@ -6,7 +6,6 @@ The benchmark also compares the time of views' initial states by Spark and by Po
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -22,14 +21,20 @@ from urllib.parse import urlencode
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
 if TYPE_CHECKING:
     from orchestrator.spark.streams.batches import StreamBatch
 
 from orchestrator.api import connect
 from orchestrator.bench.load.states import measure
-from orchestrator.bench.measure import alternate, durable_server, machine, require_durable_commits
+from orchestrator.bench.measure import (
+    alternate,
+    durable_server,
+    machine,
+    require_durable_commits,
+    with_password,
+)
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.errors import NameTakenError, ServerError, UsageError
 from orchestrator.server import installations
@@ -87,7 +92,7 @@ def run(
     if dsn is None:
         with durable_server(pg) as own:
             return run(
-                dsn=_with_password(own),
+                dsn=with_password(own),
                 rows=rows,
                 repeat=repeat,
                 memory_rows=memory_rows,
@@ -318,16 +323,6 @@ def _empty_table(dsn: str) -> Iterator[dict[str, str]]:
             yield machine(connection)
         finally:
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(schema))
-
-
-def _with_password(dsn: str) -> str:
-    """Return the connection string with a new password, because JDBC connects over TCP."""
-    password = secrets.token_hex(16)
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("ALTER ROLE CURRENT_USER PASSWORD {}").format(sql.Literal(password))
-        )
-    return make_conninfo(dsn, password=password)
 
 
 def _truncate(dsn: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.contenders import (
@@ -31,6 +31,7 @@ from orchestrator.bench.contenders import (
     view_name,
 )
 from orchestrator.bench.measure import (
+    COLD_MEMORY,
     STEADY,
     in_c_or_say,
     machine,
@@ -39,6 +40,8 @@ from orchestrator.bench.measure import (
 )
 from orchestrator.bench.parts import against
 from orchestrator.bench.parts.against import PAIR, Against
+from orchestrator.bench.parts.breakdown import Pages, pages
+from orchestrator.bench.parts.cold import measure as measure_cold
 from orchestrator.bench.parts.data import FILES, WORKLOAD, Dataset, Prices, query
 from orchestrator.bench.parts.report import (
     D,
@@ -50,6 +53,7 @@ from orchestrator.bench.parts.report import (
     against_bars,
     against_rows,
     auto_bars,
+    cold_bars,
     join_bars,
     rows,
 )
@@ -58,6 +62,8 @@ from orchestrator.bench.workload import vacuum
 from orchestrator.errors import UsageError
 
 CONTENDERS = (ID, AUTO, TUPLE, sdbt_fixed("parts"), SDBT_STREAMS, RECOMPUTE)
+COLD = (ID, TUPLE, sdbt_fixed("parts"), SDBT_STREAMS)
+"""The contenders of figure 12."""
 
 PARTS = 100_000
 """The number of parts, and of devices, at scale 1; the paper has 50 times as many."""
@@ -102,16 +108,24 @@ def run(
     f: Sequence[int] = Axes.f,
     strategies: Sequence[str] = (),
     compare: bool = True,
+    cold: bool = False,
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
     """Run the benchmark on its own server, or in schema idivm_bench of the database at `dsn`.
 
-    Scale 1 has 100,000 parts, as many devices, and a million rows that join them.
+    Scale 1 has 100,000 parts, as many devices, and a million rows that join them. With `cold`, the
+    caches are empty before each refresh, and nothing else is compared.
     """
     axes = Axes(tuple(d), tuple(j), tuple(s), tuple(f))
     parts = round(PARTS * scale)
     _require_sense(axes, parts, repeat)
+    if cold:
+        if dsn is not None:
+            raise UsageError(
+                "A cold run restarts its server: leave --dsn out to measure on a server of its own."
+            )
+        return _cold(axes, parts, repeat, seed, strategies, pg, say)
     if dsn is None:
         with own_server(pg, {**STEADY, "shared_buffers": SHARED_BUFFERS}) as server:
             in_c_or_say(server, "So capture is measured in plpgsql.", say)
@@ -130,9 +144,7 @@ def run(
             )
     with connect(dsn) as orchestrator:
         require_durable_commits(orchestrator.connection)
-        tiny = Dataset(parts=10, fanout=2, selectivity=50, joins=2).settings()
-        with WORKLOAD.tables(orchestrator, tiny):
-            contenders = offered(orchestrator, CONTENDERS, query("V'"), strategies)
+        contenders = _offered(orchestrator, CONTENDERS, strategies)
         bench = _Bench(orchestrator, contenders, parts, repeat, seed, say)
         described = machine(orchestrator.connection)
         measured = [item for group in _groups(axes, parts) for item in _measure_group(bench, group)]
@@ -151,6 +163,35 @@ def run(
         *(against_bars(compared) if subject == ID else ()),
     )
     return Report("parts", described, tuple(found), bars)
+
+
+def _cold(
+    axes: Axes,
+    parts: int,
+    repeat: int,
+    seed: int,
+    strategies: Sequence[str],
+    pg: int | None,
+    say: Callable[[str], None],
+) -> Report:
+    with own_server(pg, {**STEADY, "shared_buffers": COLD_MEMORY}) as server:
+        in_c_or_say(server, "So capture is measured in plpgsql.", say)
+        with connect(server.up().dsn) as orchestrator:
+            require_durable_commits(orchestrator.connection)
+            contenders = _offered(orchestrator, COLD, strategies)
+            described = machine(orchestrator.connection)
+        groups = [(replace(dataset, seed=seed), points) for dataset, points in _groups(axes, parts)]
+        measured = list(measure_cold(server, groups, contenders, repeat, say))
+    found = [row for item in measured for row in rows(parts, item)]
+    return Report("parts, cold", described, tuple(found), tuple(cold_bars(measured)))
+
+
+def _offered(
+    orchestrator: Orchestrator, contenders: Sequence[Contender], strategies: Sequence[str]
+) -> tuple[Contender, ...]:
+    tiny = Dataset(parts=10, fanout=2, selectivity=50, joins=2).settings()
+    with WORKLOAD.tables(orchestrator, tiny):
+        return offered(orchestrator, contenders, query("V'"), strategies)
 
 
 def _require_sense(axes: Axes, parts: int, repeat: int) -> None:
@@ -243,7 +284,8 @@ def _measure_view(
     for number, point in enumerate(points):
         prices = Prices(bench.orchestrator, point.d)
         series = _in_turn(bench, views, prices, point, contenders, SETTLE if number == 0 else 1)
-        yield Measured(point, prices.costs(point.j), series, refused)
+        costs, components = prices.costs(point.j), _pages(bench, views, prices)
+        yield Measured(point, costs, series, refused, components)
     _finish(bench, {views[item.label]: item for item in contenders if item.label in views})
 
 
@@ -263,12 +305,15 @@ def _measure_joins(
             refused[point.j] = reason
     prices = Prices(bench.orchestrator, points[0].d)
     series = _in_turn(bench, views, prices, points[0], contenders, SETTLE) if views else {}
+    components = _pages(bench, views, prices)
     for point in points:
+        there = point.j not in refused
         yield Measured(
             point,
             prices.costs(point.j, selective=False),
-            {contender.label: series[str(point.j)]} if point.j not in refused else {},
-            {contender.label: refused[point.j]} if point.j in refused else {},
+            {contender.label: series[str(point.j)]} if there else {},
+            {} if there else {contender.label: refused[point.j]},
+            {contender.label: components[str(point.j)]} if there else {},
         )
     _finish(bench, dict.fromkeys(views.values(), contender))
 
@@ -298,6 +343,17 @@ def _in_turn(
         min(bench.repeat, RECOMPUTATIONS) if recomputed else bench.repeat,
         1 if recomputed else settle,
     )
+
+
+def _pages(bench: _Bench, views: dict[str, str], prices: Prices) -> dict[str, Pages]:
+    """Return the pages of the components of one more refresh of each view."""
+    orchestrator = bench.orchestrator
+    orchestrator.refresh(*views.values())
+    prices.change()
+    return {
+        label: pages(orchestrator, view, refreshing(orchestrator.connection, [view]), cold=False)[1]
+        for label, view in views.items()
+    }
 
 
 def _finish(bench: _Bench, views: dict[str, Contender]) -> None:

@@ -65,6 +65,11 @@ class Source:
         return f"{self.schema}.{self.name}"
 
     @property
+    def is_clock(self) -> bool:
+        """Whether this is the clock of the view."""
+        return self.schema == "idivm_def"
+
+    @property
     def keyed(self) -> bool:
         """Whether a key identifies rows, and not their content."""
         return any(column.in_key for column in self.columns)

@@ -23,6 +23,7 @@ from orchestrator.fuzz.case import (
     View,
 )
 from orchestrator.fuzz.steps.ddl import schema_change
+from orchestrator.fuzz.steps.loads import load_rows
 from orchestrator.fuzz.steps.rows import Writer, burst_of
 
 
@@ -50,6 +51,25 @@ class Story:
         for _ in range(self.rng.choice((1, 2, 3, 4, 5, 6, 8))):
             made += self.rng.choice(STEPS)(self)
         return [*made, LateEnd(self.rng.choice(("commit", "rollback")))] if self.late else made
+
+    def steps_with_loads(self) -> list[Step]:
+        """Return the steps of a case that loads rows, mostly without other steps in between."""
+        made: list[Step] = []
+        for _ in range(self.rng.choice((1, 2, 3, 4))):
+            if self.chance(0.4):
+                made += self.rng.choice(STEPS)(self)
+            made += load(self)
+        return [*made, LateEnd(self.rng.choice(("commit", "rollback")))] if self.late else made
+
+
+def load(story: Story) -> list[Step]:
+    """Return a load, and mostly a refresh of all views."""
+    made: list[Step] = []
+    if story.late:
+        story.late = False
+        made.append(LateEnd())
+    made.append(load_rows(story.writer))
+    return [*made, *(refresh_all(story) if story.chance(0.7) else transaction(story))]
 
 
 def transaction(story: Story) -> list[Step]:

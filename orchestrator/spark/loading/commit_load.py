@@ -17,7 +17,7 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from orchestrator.catalog import loads as catalog_loads
 from orchestrator.catalog import relation_oid
-from orchestrator.catalog.loads import PART, POSITION, staging_table
+from orchestrator.catalog.loads import PLACE, staging_table
 from orchestrator.catalog.search_path import users_path
 from orchestrator.frontend import catalog
 from orchestrator.frontend.facts import ForeignKey, Relation
@@ -329,12 +329,11 @@ def _reject_repeated(connection: Connection[Any], load: Load, names: Sequence[st
 
 def _repeated(load: Load, names: Sequence[str]) -> Composed:
     return SQL(
-        "SELECT ctid FROM (SELECT ctid, row_number() OVER (PARTITION BY {} ORDER BY {}, {}) AS n"
+        "SELECT ctid FROM (SELECT ctid, row_number() OVER (PARTITION BY {} ORDER BY {}) AS n"
         " FROM {}) AS s WHERE n > 1"
     ).format(
         SQL(", ").join(map(Identifier, names)),
-        Identifier(PART),
-        Identifier(POSITION),
+        Identifier(PLACE),
         staging_table(load.id),
     )
 

@@ -21,7 +21,7 @@ from psycopg.errors import DataError, ForeignKeyViolation, IntegrityError, Uniqu
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from orchestrator.catalog import loads as catalog_loads
-from orchestrator.catalog.loads import PART, POSITION, Rejected, staging_table
+from orchestrator.catalog.loads import PLACE, PLACE_BITS, Rejected, staging_table
 from orchestrator.catalog.search_path import PIN
 from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.errors import LoadError
@@ -171,7 +171,7 @@ class _Writer:
         self.raw = False
         self.sent: list[tuple[int, Block, int]] = []
         """For each copied block: the number of rows before it, the block without its data, and its size."""
-        names = [*((PART, POSITION) if task.quarantine else ()), *task.columns]
+        names = [*((PLACE,) if task.quarantine else ()), *task.columns]
         self.statement: Composed = SQL("COPY {} ({}) FROM STDIN").format(
             staging_table(task.load), SQL(", ").join(map(Identifier, names))
         )
@@ -196,7 +196,7 @@ class _Writer:
             self._copy_lines(reader, ranges)
 
     def _csv_options(self, reader: CsvReader) -> Composed:
-        numbers = SQL(", FORCE_NOT_NULL ({}, {})").format(Identifier(PART), Identifier(POSITION))
+        numbers = SQL(", FORCE_NOT_NULL ({})").format(Identifier(PLACE))
         return SQL(" (FORMAT csv, DELIMITER {}, QUOTE {}, NULL {}{})").format(
             *(Literal(item.decode()) for item in (reader.separator, reader.quote, reader.null)),
             numbers if self.task.quarantine else SQL(""),
@@ -212,7 +212,7 @@ class _Writer:
                 sound = self._copy_block(statement, reader, block, start)
                 if sound is not None:
                     for batch, positions in self._rows(reader, block, start):
-                        encoded = self._encoded(batch, (self.part, positions))
+                        encoded = self._encoded(batch, self._places(positions))
                         self._copy_sound(encoded, positions, sound)
             before += range_.end - range_.start
 
@@ -231,7 +231,7 @@ class _Writer:
                     self.connection.transaction(),
                     self.connection.cursor().copy(statement) as copy,
                 ):
-                    self._send(copy, numbered(data, self.part, positions, reader.separator))
+                    self._send(copy, numbered(data, self._places(positions), reader.separator))
             except (DataError, IntegrityError) as error:
                 return (_line(error, self.task.load) or 1) - 1
             self.read += number
@@ -243,10 +243,13 @@ class _Writer:
             self._copy_all(lines.data(0, len(lines)) for lines in encoded)
             return
         for batch, positions in batches:
-            self._copy_sound(self._encoded(batch, (self.part, positions)), positions)
+            self._copy_sound(self._encoded(batch, self._places(positions)), positions)
 
-    def _encoded(self, batch: Any, numbering: tuple[int, Any] | None = None) -> Lines:
-        return encode(batch, numbering, self.task.as_json, self.task.as_double, self.task.places)
+    def _places(self, positions: Any) -> Any:
+        return positions + (self.part << PLACE_BITS)
+
+    def _encoded(self, batch: Any, row_places: Any = None) -> Lines:
+        return encode(batch, row_places, self.task.as_json, self.task.as_double, self.task.places)
 
     def _lines(self, reader: CsvReader, ranges: Iterable[Range]) -> Iterator[bytes]:
         for block in chain.from_iterable(map(blocks, ranges)):
@@ -352,7 +355,7 @@ class _Writer:
                 bad = start + line - 1
                 if bad > start:
                     self._copy_range(lines, start, bad)
-                content = lines.text(bad).split("\t", 2)[2]
+                content = lines.text(bad).split("\t", 1)[1]
                 self._leave_out(_rejected(error, int(positions[bad]), content, self.task))
                 start, step, after = bad + 1, max(_FEW, bad - after), bad + 1
 

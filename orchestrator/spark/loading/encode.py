@@ -48,20 +48,20 @@ NONE: Mapping[str, int] = MappingProxyType({})
 
 def encode(
     batch: Any,
-    numbering: tuple[int, Any] | None = None,
+    row_places: Any = None,
     as_json: Collection[str] = (),
     as_double: Collection[str] = (),
     places: Mapping[str, int] = NONE,
 ) -> Lines:
-    r"""Return a batch in COPY's text format; `numbering` puts a part and a position before each row.
+    r"""Return a batch in COPY's text format; `row_places` are numbers to put before the rows.
 
     Arrays of the columns in `as_json` become JSON; structs and maps always do. Single precision numbers of
     the columns in `as_double` get all digits. `places` limits the decimal places of the seconds of a column.
 
     >>> batch = pa.record_batch({"a": [1, None], "b": ["x\ty", ""], "c": [[1, None], []]})
-    >>> lines = encode(batch, numbering=(7, np.array([1, 2])))
+    >>> lines = encode(batch, row_places=np.array([7, 8]))
     >>> lines.text(0), lines.text(1)
-    ('7\t1\t1\tx\\ty\t{1,NULL}', '7\t2\t\\N\t\t{}')
+    ('7\t1\tx\\ty\t{1,NULL}', '8\t\\N\t\t{}')
     """
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -69,36 +69,28 @@ def encode(
             column = column.cast(_as_double(column.type))
         shown = documents(column, texts) if name in as_json else texts(column)
         columns.append(_escaped(_at_most(shown, places[name]) if name in places else shown))
-    if numbering is not None:
-        part, positions = numbering
-        columns = [_text(str(part)), pa.array(positions).cast(pa.large_string()), *columns]
+    if row_places is not None:
+        columns = [pa.array(row_places).cast(pa.large_string()), *columns]
     joined = pc.binary_join_element_wise(
         *columns, _text("\t"), null_handling="replace", null_replacement="\\N"
     )
     return Lines(_joined(joined, _text("\n")))
 
 
-def numbered(data: bytes, part: int, positions: Any, separator: bytes) -> memoryview:
-    r"""Return lines of CSV with a part and a position before each line.
+def numbered(data: bytes, row_places: Any, separator: bytes) -> memoryview:
+    r"""Return lines of CSV with a number before each line.
 
-    >>> bytes(numbered(b"a\nb,c\n", 7, np.array([5, 12]), b","))
-    b'7,05,a\n7,12,b,c\n'
+    >>> bytes(numbered(b"a\nb,c\n", np.array([5, 12]), b","))
+    b'5,a\n12,b,c\n'
     """
-    lines = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(lines == ord("\n"))
-    width = len(str(int(positions[-1])))
-    head = np.frombuffer(b"%d%b%b%b" % (part, separator, b"0" * width, separator), np.uint8)
-    heads = np.tile(head, (len(ends), 1))
-    for digit in range(width):
-        heads[:, -2 - digit] += (positions // 10**digit % 10).astype(np.uint8)
-    starts = np.concatenate([[0], ends[:-1] + 1]) + np.arange(len(ends)) * len(head)
-    head_positions = (starts[:, None] + np.arange(len(head))).ravel()
-    joined = np.empty(len(lines) + heads.size, np.uint8)
-    own = np.ones(len(joined), bool)
-    own[head_positions] = False
-    joined[head_positions] = heads.ravel()
-    joined[own] = lines
-    return joined.data
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    offsets = np.concatenate([[0], ends + 1]).astype(np.int64)
+    lines = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+    heads = pa.array(row_places).cast(pa.large_string()).cast(pa.large_binary())
+    joined = pc.binary_join_element_wise(heads, lines, pa.scalar(separator, lines.type))
+    return Lines(joined).data(0, len(ends))
 
 
 def texts(column: Any) -> Any:

@@ -12,7 +12,7 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from orchestrator.catalog import loads as catalog_loads
 from orchestrator.catalog import relation_oid
-from orchestrator.catalog.loads import PART, POSITION, staging_table
+from orchestrator.catalog.loads import PLACE, staging_table
 from orchestrator.errors import NotFoundError
 from orchestrator.frontend import catalog
 from orchestrator.frontend.facts import Relation
@@ -176,9 +176,7 @@ def _create_staging(connection: Connection[Any], load: Load) -> None:
                 )
     if load.quarantine:
         connection.execute(
-            SQL("ALTER TABLE {} ADD COLUMN {} integer, ADD COLUMN {} bigint").format(
-                staging, Identifier(PART), Identifier(POSITION)
-            )
+            SQL("ALTER TABLE {} ADD COLUMN {} bigint").format(staging, Identifier(PLACE))
         )
     connection.execute(SQL("ALTER TABLE {} SET (autovacuum_enabled = false)").format(staging))
 

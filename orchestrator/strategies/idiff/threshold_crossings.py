@@ -7,7 +7,7 @@ the old and the new total, so an index on x finds them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -19,7 +19,7 @@ from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction, filled, unwrapped
 from orchestrator.engine.composer import Composer
-from orchestrator.engine.diffs import Delete, Diff, Insert, Update
+from orchestrator.engine.diffs import Delete, Insert, Update
 from orchestrator.strategies.idiff.rules.base import rows_after
 
 _GROWN, _SHRUNK, _MOVED = (f"((later {sign} earlier) IS NOT TRUE)" for sign in ("<=", ">=", "="))
@@ -58,6 +58,18 @@ class _Side:
     def leaving(self) -> tuple[Scalar, ...]:
         """The conditions on x if the comparison becomes false."""
         return _between(self.comparison, self.x, self.earlier, self.later)
+
+    @property
+    def if_true(self) -> tuple[Scalar, ...]:
+        """The conditions `entering`, with the change of the value that is necessary."""
+        necessary = self.changed(self.comparison.becomes_true)
+        return tuple(conjunction((necessary, condition)) for condition in self.entering)
+
+    @property
+    def if_false(self) -> tuple[Scalar, ...]:
+        """The conditions `leaving`, with the change of the value that is necessary."""
+        necessary = self.changed(self.comparison.becomes_false)
+        return tuple(conjunction((necessary, condition)) for condition in self.leaving)
 
     def changed(self, condition: str) -> Scalar:
         """Return whether the value changed in the given direction."""
@@ -109,6 +121,9 @@ class Crossing:
 
 ANY = Crossing()
 
+_MANY = 8
+"""No more conditions than these are taken apart, because each is a query of its own."""
+
 
 def filter_update(
     rows: Operator,
@@ -117,7 +132,7 @@ def filter_update(
     composer: Composer,
     enters: Crossing = ANY,
     leaves: Crossing = ANY,
-) -> tuple[Diff, ...]:
+) -> tuple[Update, Delete, Insert]:
     """Return the diffs of the rows that satisfy a condition, for an update with all columns it reads."""
     earlier = condition.substitute(update.as_before)
     held, holds = filled("(x) IS TRUE", x=earlier), filled("(x) IS TRUE", x=condition)
@@ -168,8 +183,8 @@ def crossings(
     by = tuple(dict.fromkeys(c for side in sides if (c := side.x.as_column) is not None))
     if len(sides) != 1:
         return (
-            Crossing(enters, (disjunction(c for s in sides for c in s.entering),), by),
-            Crossing(leaves, (disjunction(c for s in sides for c in s.leaving),), by),
+            Crossing(enters, _apart([c for s in sides for c in s.if_true]), by),
+            Crossing(leaves, _apart([c for s in sides for c in s.if_false]), by),
         )
     (side,) = sides
     return Crossing(enters, side.entering, by), Crossing(leaves, side.leaving, by)
@@ -196,8 +211,25 @@ def _any_crossing(
     if rest or not sides or any(s.correlated & set(changed) for s in condition.subqueries):
         return ANY, ANY
     by = tuple(dict.fromkeys(c for side in sides if (c := side.x.as_column) is not None))
-    moved = disjunction(c for side in sides for c in (*side.entering, *side.leaving))
-    return Crossing(among=(moved,), by=by), Crossing(among=(moved,), by=by)
+    moved = _apart([c for side in sides for c in (*side.if_true, *side.if_false)])
+    return Crossing(among=moved, by=by), Crossing(among=moved, by=by)
+
+
+def _apart(conditions: Sequence[Scalar]) -> tuple[Scalar, ...]:
+    """Return conditions that exclude each other, for the rows that satisfy any of some conditions.
+
+    Each can use an index, which the planner would not expect of their disjunction.
+
+    >>> x = [Column("x")]
+    >>> _apart([Scalar.read("x = 1", x), Scalar.read("x < 3", x)])
+    (Scalar(x = 1), Scalar(x < 3 AND ((x = 1) IS NOT TRUE)))
+    """
+    if len(conditions) > _MANY:
+        return (disjunction(conditions),)
+    return tuple(
+        conjunction([condition, *(filled("x IS NOT TRUE", x=c) for c in conditions[:n])])
+        for n, condition in enumerate(conditions)
+    )
 
 
 def _between(

@@ -82,8 +82,11 @@ def _crossing_pairs(
     updated, deleted, inserted = filter_update(
         pairs, operator.condition, wide, composer, enters, leaves
     )
-    # Only few pairs cross, so the operators above look up these pairs alone.
-    return updated, deleted, Insert(composer.assign("turned", inserted.plan, pairs.columns))
+    # Only few pairs cross, so the operators above look up these pairs alone. The planner would expect many of a
+    # range whose bounds it does not know.
+    gone = composer.assign("left", deleted.plan, deleted.ids)
+    come = composer.assign("turned", inserted.plan, pairs.columns)
+    return updated, Delete(gone, deleted.ids), Insert(come)
 
 
 @change.register

@@ -1,0 +1,1 @@
+"""Loads in cases: their statements, their files, and what they must give."""
