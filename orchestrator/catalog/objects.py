@@ -63,10 +63,10 @@ def orphans(connection: Connection[Any]) -> list[Orphan]:
                    CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'r' THEN 'TABLE' ELSE 'SEQUENCE' END,
                    c.oid::regclass::text,
                    CASE c.relnamespace::regnamespace::text
-                        WHEN 'idivm_def' THEN substring(c.relname, '^[vqs]([0-9]{1,9})$')
+                        WHEN 'idivm_def' THEN substring(c.relname, '^[vqsw]([0-9]{1,9})$')
                         WHEN 'idivm_log' THEN substring(c.relname, '^s([0-9]{1,9})(?:_a|_b|_seq|_image|_changes)?$')
                         ELSE substring(c.relname, '_([0-9]{1,9})$') END::bigint,
-                   c.relnamespace = 'idivm_state'::regnamespace OR c.relname ~ '^[vq]'
+                   c.relnamespace = 'idivm_state'::regnamespace OR c.relname ~ '^[vqw]'
             FROM pg_class c
             WHERE c.relnamespace = ANY (ARRAY['idivm_def', 'idivm_log', 'idivm_state']::regnamespace[])
               AND c.relkind IN ('r', 'v', 'S')
@@ -74,6 +74,8 @@ def orphans(connection: Connection[Any]) -> list[Orphan]:
               AND c.oid NOT IN (SELECT state FROM idivm.views WHERE state IS NOT NULL)
               AND NOT (c.relnamespace = 'idivm_def'::regnamespace
                        AND EXISTS (SELECT FROM idivm.views v WHERE c.relname = 'q' || v.id))
+              AND NOT (c.relnamespace = 'idivm_def'::regnamespace
+                       AND EXISTS (SELECT FROM idivm.unplanned_views u WHERE c.relname = 'w' || u.number))
               AND NOT (c.relnamespace = 'idivm_state'::regnamespace
                        AND EXISTS (SELECT FROM idivm.views v WHERE c.relname ~ ('_' || v.id || '$')))
               AND NOT EXISTS (SELECT FROM owned WHERE c.relname = base OR c.relname LIKE base || '\\_%')

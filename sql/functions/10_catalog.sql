@@ -234,7 +234,7 @@ DECLARE
     wanted text;
 BEGIN
     -- Everybody may call this for views that are not planned yet, and for no other views.
-    SELECT pg_get_viewdef(view) AS query, coalesce(u.options ->> 'maintain', 'deferred') AS mode, 'not planned' AS strategy
+    SELECT pg_get_viewdef(idivm.waiting_query(u)) AS query, coalesce(u.options ->> 'maintain', 'deferred') AS mode, 'not planned' AS strategy
     INTO described FROM idivm.unplanned_views u WHERE u.relation = view;
     IF NOT FOUND THEN
         SELECT (idivm.query_of(v)).query, v.maintain AS mode, 'strategy ' || v.strategy AS strategy

@@ -250,11 +250,18 @@ DECLARE
 BEGIN
     FOREACH name IN ARRAY coalesce(names, '{}') LOOP
         id := idivm.view_id(name::pg_catalog.regclass);
+        error := idivm.lost_query(name::pg_catalog.regclass);
+        IF error IS NOT NULL THEN
+            view := name::pg_catalog.regclass::pg_catalog.text;
+            RAISE WARNING '% could not be refreshed: %', view, error;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
         IF id IS NULL THEN
-            -- Every read computes the query of such a view.
+            -- Every read computes the query of such a view, unless it is a table.
             PERFORM idivm.plan_at_refresh(name::pg_catalog.regclass);
             view := name::pg_catalog.regclass::pg_catalog.text;
-            changed := 0;
+            changed := coalesce(idivm.show_waiting(name::pg_catalog.regclass), 0);
             seconds := 0;
             RETURN NEXT;
             CONTINUE;
@@ -304,6 +311,7 @@ BEGIN
         ids := ARRAY(SELECT idivm.view_id(n::pg_catalog.regclass) FROM pg_catalog.unnest(names) AS n
                      WHERE NOT idivm.plan_at_refresh(n::pg_catalog.regclass));
     END IF;
+    PERFORM idivm.show_all_waiting(ARRAY(SELECT n::pg_catalog.regclass FROM pg_catalog.unnest(names) AS n));
     LOOP
         -- Usually nothing has changed since the last refresh. The views with work are determined again in the snapshot
         -- of the refresh.

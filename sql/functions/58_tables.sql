@@ -34,13 +34,17 @@ DECLARE
     v record;
     by_refresh boolean;
 BEGIN
-    SELECT one.id, idivm.is_foreign(w) AS is_restored INTO v
+    SELECT one.id, 't' || one.id AS base, idivm.is_foreign(w) AS is_restored INTO v
     FROM idivm.views one LEFT JOIN idivm.watermarks w ON w.view = one.id WHERE one.relation = tg_relid;
+    IF NOT FOUND THEN
+        SELECT NULL::integer AS id, 'w' || u.number AS base, false AS is_restored INTO v
+        FROM idivm.unplanned_views u WHERE u.relation = tg_relid;
+    END IF;
     IF NOT FOUND OR v.is_restored THEN
         RETURN NULL;
     END IF;
-    IF to_regclass(format('idivm_feed.%I', 't' || v.id)) IS NOT NULL THEN
-        EXECUTE format('SELECT EXISTS (SELECT FROM idivm_feed.%I AS t WHERE t.kind = ''M'' AND t.depth = $1)', 't' || v.id)
+    IF to_regclass(format('idivm_feed.%I', v.base)) IS NOT NULL THEN
+        EXECUTE format('SELECT EXISTS (SELECT FROM idivm_feed.%I AS t WHERE t.kind = ''M'' AND t.depth = $1)', v.base)
         INTO by_refresh USING pg_trigger_depth() - 1;
     END IF;
     IF by_refresh THEN
@@ -194,6 +198,33 @@ $$;
 COMMENT ON FUNCTION idivm.lookup(text[], text[], integer[]) IS
     'the positions of the columns by whose hash the rows of a change are found in the table of a view';
 
+-- Give a table the index by which the rows of a change are found, under a name with a number, and drop others.
+CREATE OR REPLACE FUNCTION idivm.index_lookup(shown regclass, names text[], hashed integer[], number integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    expression text := CASE WHEN hashed <> '{}' THEN format('hash_record_extended(ROW(%s), (0)::bigint)', (
+        SELECT string_agg(quote_ident(names[n]), ', ' ORDER BY o) FROM unnest(hashed) WITH ORDINALITY AS h (n, o))) END;
+    found_index record;
+BEGIN
+    FOR found_index IN
+        SELECT i.indexrelid::regclass AS name, pg_get_expr(i.indexprs, i.indrelid) AS expression
+        FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+        WHERE i.indrelid = shown AND c.relname LIKE '%\_idivm'
+    LOOP
+        IF found_index.expression = expression THEN
+            expression := NULL;
+        ELSE
+            EXECUTE format('DROP INDEX %s', found_index.name);
+        END IF;
+    END LOOP;
+    IF expression IS NOT NULL THEN
+        EXECUTE format('CREATE INDEX %I ON %s ((%s))',
+                       left((SELECT c.relname FROM pg_class c WHERE c.oid = shown), 40) || '_' || number || '_idivm', shown, expression);
+    END IF;
+END
+$$;
+
 -- Bring the table that users read in line with the plan of a view: the triggers of the content, the step that shows
 -- changes, and with `fill` the rows. Otherwise the next refresh computes the content, and shows it. The caller holds the
 -- lock of the view.
@@ -209,8 +240,6 @@ DECLARE
     key integer[];
     hashed integer[];
     shown text[];
-    expression text;
-    found_index record;
 BEGIN
     IF v.options ->> 'relation' IS DISTINCT FROM 'table' THEN
         RETURN;
@@ -240,23 +269,7 @@ BEGIN
                    format(E'\nBEGIN\n    RETURN idivm.show_changes(shown, %L, %L, %L, %L, whole);\nEND\n',
                           base, cardinality(columns.names), key, hashed));
     EXECUTE format('REVOKE ALL ON FUNCTION idivm_feed.%I(regclass, boolean) FROM PUBLIC', base || '_show');
-    expression := CASE WHEN hashed <> '{}' THEN format('hash_record_extended(ROW(%s), (0)::bigint)', (
-        SELECT string_agg(quote_ident(shown[n]), ', ' ORDER BY o) FROM unnest(hashed) WITH ORDINALITY AS h (n, o))) END;
-    FOR found_index IN
-        SELECT i.indexrelid::regclass AS name, pg_get_expr(i.indexprs, i.indrelid) AS expression
-        FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-        WHERE i.indrelid = v.relation AND c.relname LIKE '%\_idivm'
-    LOOP
-        IF found_index.expression = expression THEN
-            expression := NULL;
-        ELSE
-            EXECUTE format('DROP INDEX %s', found_index.name);
-        END IF;
-    END LOOP;
-    IF expression IS NOT NULL THEN
-        EXECUTE format('CREATE INDEX %I ON %s ((%s))',
-                       left((SELECT c.relname FROM pg_class c WHERE c.oid = v.relation), 40) || '_' || view_id || '_idivm', v.relation, expression);
-    END IF;
+    PERFORM idivm.index_lookup(v.relation, shown, hashed, view_id);
     PERFORM idivm.move_indexes(v.relation);
     PERFORM idivm.hand_over(view_id);
     IF fill THEN

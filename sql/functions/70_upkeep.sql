@@ -312,6 +312,7 @@ DECLARE
     swept integer := 0;
 BEGIN
     DELETE FROM idivm_feed.feeds f WHERE f.view IS NULL AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = f.relation);
+    PERFORM idivm.drop_lost_waiting();
     IF NOT EXISTS (SELECT FROM idivm.broken_off) THEN
         RETURN 0;
     END IF;

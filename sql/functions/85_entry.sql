@@ -99,11 +99,14 @@ AS $$
         FROM below b
         JOIN pg_rewrite r ON r.ev_class = b.relation
         JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
-        JOIN pg_class c ON c.oid = d.refobjid AND c.relkind = 'v'
+        JOIN pg_class c ON c.oid = d.refobjid AND (c.relkind = 'v' OR c.relkind = 'r' AND (
+            EXISTS (SELECT FROM idivm.views v WHERE v.relation = c.oid)
+            OR EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = c.oid)))
     )
     SELECT b.relation FROM below b
 $$;
-COMMENT ON FUNCTION idivm.relations_below(regclass) IS 'a view and the plain views that it reads, directly or indirectly';
+COMMENT ON FUNCTION idivm.relations_below(regclass) IS
+    'a view and the views that it reads directly, or indirectly through plain views; tables that show maintained views count as such';
 
 -- Return a volatile function that a view calls directly or through plain views. pg_depend does not contain calls
 -- of built-in functions, so the function searches the stored query for the OIDs of functions.
@@ -132,14 +135,15 @@ COMMENT ON FUNCTION idivm.options_clause(regclass) IS 'the options of a view, in
 
 -- Turn a relation into an ordinary view of a query that refuses writes like a maintained view. With the
 -- parentheses, several statements by mistake are a syntax error; in any case they run with the rights of the caller.
-CREATE OR REPLACE FUNCTION idivm.show_query(relation text, columns text[], query text, path text, replacing boolean)
+-- `of_user` is what messages call it, if not by its own name.
+CREATE OR REPLACE FUNCTION idivm.show_query(relation text, columns text[], query text, path text, replacing boolean, of_user text DEFAULT NULL)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     statement text := format(
         E'CREATE %sVIEW %s%s%s AS (\n%s\n)', CASE WHEN replacing THEN 'OR REPLACE ' END, relation,
-        (SELECT ' (' || string_agg(quote_ident(name), ', ' ORDER BY place) || ')'
+        (SELECT ' (' || string_agg(quote_ident(c.name), ', ' ORDER BY c.place) || ')'
          FROM unnest(columns) WITH ORDINALITY AS c (name, place)),
         CASE WHEN replacing THEN idivm.options_clause(relation::regclass) END,
         rtrim(query, E'; \t\r\n'));
@@ -157,7 +161,7 @@ BEGIN
                 RAISE;
             END IF;
             RAISE feature_not_supported USING
-                MESSAGE = format('%s reads a temporary table, which no other session can see', relation),
+                MESSAGE = format('%s reads a temporary table, which no other session can see', coalesce(of_user, relation)),
                 HINT = 'Make the table a permanent one.';
         END;
     END IF;
@@ -167,7 +171,7 @@ BEGIN
     IF called IS NOT NULL THEN
         RAISE feature_not_supported USING
             MESSAGE = format('the query of %s calls %s, whose result changes with every call, so that no stored content can be right',
-                             relation, called),
+                             coalesce(of_user, relation), called),
             HINT = 'Leave it out, or compute it when the view is read. A function of yours whose result depends on its'
                    ' arguments alone can be declared: ALTER FUNCTION ... IMMUTABLE.';
     END IF;
@@ -176,7 +180,7 @@ BEGIN
     RETURN view;
 END
 $$;
-COMMENT ON FUNCTION idivm.show_query(text, text[], text, text, boolean) IS
+COMMENT ON FUNCTION idivm.show_query(text, text[], text, text, boolean, text) IS
     'turns a relation into an ordinary view of a query, until an orchestrator plans it';
 
 CREATE OR REPLACE FUNCTION idivm.create_view(

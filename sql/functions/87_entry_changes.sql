@@ -108,26 +108,47 @@ END
 $$;
 COMMENT ON FUNCTION idivm.drop_view(text, boolean, boolean, text) IS 'drops a maintained view';
 
--- Refuse to let a table show a query, as a view that waits for its plan does.
-CREATE OR REPLACE FUNCTION idivm.refuse_table(view_id integer, above integer[]) RETURNS void
+-- Refuse a query that reads maintained views which read the view.
+CREATE OR REPLACE FUNCTION idivm.refuse_circle(view regclass, above integer[]) RETURNS void
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    tables text := (SELECT string_agg(v.relation::text, ', ' ORDER BY v.id) FROM idivm.views v
-                    WHERE v.id = ANY (above || view_id) AND idivm.kind_of(v.relation) = 'TABLE');
+    query regclass := coalesce((SELECT idivm.waiting_query(u) FROM idivm.unplanned_views u WHERE u.relation = view), view);
 BEGIN
-    IF tables IS NOT NULL THEN
-        RAISE feature_not_supported USING
-            MESSAGE = format('SQL alone cannot plan %s, which users read as a table (relation = table)', tables),
-            HINT = 'Change the view by idivm sql or the Python library, for example CREATE OR REPLACE VIEW, or drop it and create it again.';
+    IF EXISTS (SELECT FROM idivm.relations_below(query) AS below JOIN idivm.views v ON v.relation = below AND v.id = ANY (above)) THEN
+        RAISE invalid_recursion USING
+            MESSAGE = format('%s cannot read the maintained views %s, which read %s', view, idivm.names_of(above), view);
     END IF;
 END
 $$;
-COMMENT ON FUNCTION idivm.refuse_table(integer, integer[]) IS 'refuses changes of views that only an orchestrator can make, as users read them as tables';
+
+CREATE OR REPLACE FUNCTION idivm.refuse_columns(view regclass, above integer[]) RETURNS void
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE invalid_table_definition USING
+        MESSAGE = format('%s cannot lose, rename or retype columns while the maintained views %s read it', view, idivm.names_of(above)),
+        HINT = 'Add columns at the end, or drop these views first.';
+END
+$$;
+
+-- Give a table the columns of the query that it waits for.
+CREATE OR REPLACE FUNCTION idivm.shape_waiting(view regclass, above integer[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM idivm.shape_table(view::text, idivm.waiting_query(u)) FROM idivm.unplanned_views u WHERE u.relation = view;
+EXCEPTION WHEN dependent_objects_still_exist OR feature_not_supported THEN
+    IF above <> '{}' THEN
+        PERFORM idivm.refuse_columns(view, above);
+    END IF;
+    RAISE;
+END
+$$;
 
 -- Turn a view into an ordinary view of a query, which the next orchestrator plans. The maintained views above it
 -- become ordinary views of their queries too, because their content belongs to the former query. The caller must
--- own them, as for every change of a view.
+-- own them, as for every change of a view. Tables that show views stay tables (59_waiting_tables.sql).
 CREATE OR REPLACE FUNCTION idivm.unplan(view regclass, columns text[], query text, options jsonb, settings jsonb, path text)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -135,6 +156,7 @@ AS $$
 DECLARE
     view_id integer := idivm.own_view(view);
     above integer[] := '{}';
+    tables regclass[];
     reader idivm.views;
     shown record;
     relation text := view;
@@ -148,7 +170,13 @@ BEGIN
             PERFORM idivm.hold_views(above || view_id);
         END IF;
     END IF;
-    PERFORM idivm.refuse_table(view_id, above);
+    -- Lower views first.
+    tables := ARRAY(
+        SELECT r.relation FROM (
+            SELECT view AS relation, 0 AS place
+            UNION ALL SELECT v.relation, -array_position(above, v.id) - 1 FROM idivm.views v WHERE v.id = ANY (above)) AS r
+        WHERE idivm.kind_of(r.relation) = 'TABLE' ORDER BY r.place = 0 DESC, r.place);
+    PERFORM idivm.refuse_table(tables);
     FOR reader IN SELECT v.* FROM idivm.views v WHERE v.id = ANY (above) LOOP
         refusal := CASE WHEN NOT idivm.owns(reader.relation) THEN format('must be owner of view %s', reader.relation)
                         ELSE idivm.distrusted(reader.definition, coalesce(reader.types, '{}'), current_user::regrole) END;
@@ -158,19 +186,29 @@ BEGIN
         END IF;
         CONTINUE WHEN EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = reader.relation);
         shown := idivm.query_of(reader);
+        IF reader.relation = ANY (tables) THEN
+            PERFORM idivm.wait_as_table(reader.relation, shown.columns, shown.query, reader.options,
+                                        reader.settings || idivm.session_settings(), 'pg_catalog, pg_temp');
+            CONTINUE;
+        END IF;
         PERFORM idivm.ask_for_plan(reader.relation, reader.options, reader.settings || idivm.session_settings());
         PERFORM idivm.show_query(reader.relation::text, shown.columns, shown.query, 'pg_catalog, pg_temp', true);
     END LOOP;
+    IF view = ANY (tables) THEN
+        PERFORM idivm.wait_as_table(view, columns, query, options, settings, path);
+        PERFORM idivm.refuse_circle(view, above);
+        PERFORM idivm.shape_waiting(view, above);
+        PERFORM idivm.uninstall(id, true) FROM unnest(above || view_id) AS id;
+        PERFORM idivm.show_waiting(one) FROM unnest(tables) AS one;
+        RETURN view;
+    END IF;
     -- This precedes the change of the query, so that the event trigger for maintained views lets it pass.
     PERFORM idivm.ask_for_plan(view, options, settings);
     BEGIN
         PERFORM idivm.show_query(relation, columns, query, path, true);
     EXCEPTION WHEN invalid_table_definition THEN
         IF above <> '{}' THEN
-            RAISE invalid_table_definition USING
-                MESSAGE = format('%s cannot lose, rename or retype columns while the maintained views %s read it',
-                                 relation, idivm.names_of(above)),
-                HINT = 'Add columns at the end, or drop these views first.';
+            PERFORM idivm.refuse_columns(view, above);
         END IF;
         -- The columns differ: only a view that no other relation reads can be dropped and created again.
         DELETE FROM idivm.unplanned_views u WHERE u.relation = view;
@@ -184,14 +222,12 @@ BEGIN
         PERFORM idivm.give_properties(view, former, properties);
         PERFORM idivm.ask_for_plan(view, options, settings);
     END;
-    IF EXISTS (SELECT FROM idivm.relations_below(view) AS below JOIN idivm.views v ON v.relation = below AND v.id = ANY (above)) THEN
-        RAISE invalid_recursion USING
-            MESSAGE = format('%s cannot read the maintained views %s, which read %s', relation, idivm.names_of(above), relation);
-    END IF;
+    PERFORM idivm.refuse_circle(view, above);
     IF view_id IS NOT NULL AND idivm.may_change_catalog() THEN
         -- Upper views first, because they capture the content of the lower views.
         PERFORM idivm.uninstall(id, true) FROM unnest(above || view_id) AS id;
     END IF;
+    PERFORM idivm.show_waiting(one) FROM unnest(tables) AS one;
     RETURN view;
 END
 $$;
@@ -371,7 +407,9 @@ BEGIN
     SELECT * INTO waiting FROM idivm.unplanned_views u WHERE u.relation = view;
     IF FOUND THEN
         RETURN concat_ws(
-            E'\n', format('%s: not planned yet; every read computes its query', view),
+            E'\n', format(CASE WHEN waiting.number IS NULL THEN '%s: not planned yet; every read computes its query'
+                               ELSE '%s: not planned yet; its rows are from %s, until idivm.refresh computes them anew' END,
+                          view, date_trunc('second', waiting.filled_at)),
             'options: ' || (SELECT string_agg(format('%s = %s', o.key, o.value), ', ')
                             FROM jsonb_each_text(waiting.options) AS o),
             format('waiting since %s', date_trunc('second', waiting.asked_at)),
