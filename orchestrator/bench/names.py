@@ -307,6 +307,10 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--orders", type=int, default=1_000_000, help="rows of the larger table")
     sub.add_argument("--repeat", type=int, default=3, help="rounds")
 
+    sub = bench("entry", "views that SQL alone creates: creation, and a dump of them that is served")
+    sub.add_argument("--views", type=int, default=100, help="views of the dump")
+    sub.add_argument("--rows", type=int, default=10_000, help="rows of the larger table")
+
     sub = bench("compile", "time to plan and create views over growing queries")
     sub.add_argument(
         "--tables",

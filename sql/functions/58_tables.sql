@@ -13,12 +13,15 @@
 
 -- Return the columns of a table that show the columns of the query, in the order of the query.
 CREATE OR REPLACE FUNCTION idivm.table_columns(shown regclass) RETURNS text[]
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
-    SELECT array_agg(a.attname::text ORDER BY k.place)
-    FROM pg_trigger t CROSS JOIN LATERAL unnest(t.tgattr::int2[]) WITH ORDINALITY AS k (attnum, place)
-    JOIN pg_attribute a ON a.attrelid = t.tgrelid AND a.attnum = k.attnum
-    WHERE t.tgrelid = shown AND t.tgname = 'idivm_columns'
+BEGIN
+    RETURN (
+        SELECT array_agg(a.attname::text ORDER BY k.place)
+        FROM pg_trigger t CROSS JOIN LATERAL unnest(t.tgattr::int2[]) WITH ORDINALITY AS k (attnum, place)
+        JOIN pg_attribute a ON a.attrelid = t.tgrelid AND a.attnum = k.attnum
+        WHERE t.tgrelid = shown AND t.tgname = 'idivm_columns');
+END
 $$;
 COMMENT ON FUNCTION idivm.table_columns(regclass) IS
     'the columns of a table that shows a maintained view, in the order of the query';
@@ -51,6 +54,7 @@ BEGIN
         -- The statement is planned. Further triggers plan their own.
         SET LOCAL enable_nestloop TO DEFAULT;
         SET LOCAL enable_mergejoin TO DEFAULT;
+        SET LOCAL enable_seqscan TO DEFAULT;
         RETURN NULL;
     END IF;
     IF tg_op = 'INSERT' AND current_setting('check_function_bodies') = 'off' AND current_setting('row_security') = 'off' THEN
@@ -266,9 +270,17 @@ BEGIN
                                  format('EXISTS (SELECT FROM %s WHERE kind = ''W'')', log));
     EXECUTE format('CREATE OR REPLACE FUNCTION idivm_feed.%I(shown regclass, whole boolean) RETURNS bigint'
                    ' LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L', base || '_show',
-                   format(E'\nBEGIN\n    RETURN idivm.show_changes(shown, %L, %L, %L, %L, whole);\nEND\n',
-                          base, cardinality(columns.names), key, hashed));
+                   format(E'\nBEGIN\n    IF NOT whole AND NOT EXISTS (SELECT FROM %s) THEN\n        RETURN 0;\n    END IF;\n'
+                          '    RETURN idivm.show_changes(shown, %L, %L, %L, %L, whole);\nEND\n',
+                          log, base, cardinality(columns.names), key, hashed));
     EXECUTE format('REVOKE ALL ON FUNCTION idivm_feed.%I(regclass, boolean) FROM PUBLIC', base || '_show');
+    -- Planning the statement takes longer than running it. So a session plans it once, unless the table or a column
+    -- got another name since.
+    EXECUTE format('CREATE OR REPLACE FUNCTION idivm_feed.%I(shown regclass, names text[], OUT changed bigint, OUT lost bigint)'
+                   ' LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS %L', base || '_apply',
+                   format(E'\nBEGIN\n    IF shown::text = %L AND names = %L THEN\n        %s\n        INTO changed, lost;\n    END IF;\nEND\n',
+                          v.relation::text, shown, idivm.showing(v.relation, log, shown, key, hashed)));
+    EXECUTE format('REVOKE ALL ON FUNCTION idivm_feed.%I(regclass, text[]) FROM PUBLIC', base || '_apply');
     PERFORM idivm.index_lookup(v.relation, shown, hashed, view_id);
     PERFORM idivm.move_indexes(v.relation);
     PERFORM idivm.hand_over(view_id);
@@ -407,6 +419,9 @@ BEGIN
     reader := (SELECT c.relowner::regrole FROM idivm.views v JOIN pg_class c ON c.oid = v.relation WHERE v.id = view_id);
     EXECUTE format('GRANT SELECT, INSERT, DELETE ON idivm_feed.%I TO %s', base, reader);
     EXECUTE format('GRANT SELECT ON idivm_feed.%I TO %s', base || '_rows', reader);
+    IF to_regprocedure(format('idivm_feed.%I(regclass, text[])', base || '_apply')) IS NOT NULL THEN
+        EXECUTE format('GRANT EXECUTE ON FUNCTION idivm_feed.%I(regclass, text[]) TO %s', base || '_apply', reader);
+    END IF;
     EXECUTE format('GRANT EXECUTE ON FUNCTION idivm_feed.%I(regclass, boolean) TO %s', base || '_show',
                    (SELECT s.nspowner::regrole FROM pg_namespace s WHERE s.nspname = 'idivm_feed'));
     IF NOT has_schema_privilege(reader, 'idivm', 'USAGE') THEN
@@ -467,6 +482,17 @@ AS $$
 DECLARE
     code record;
 BEGIN
+    -- Most tables have nothing of all this: only the two triggers of idivm, and indexes without code of users.
+    IF (SELECT NOT c.relhasrules AND NOT EXISTS (SELECT FROM pg_attrdef a WHERE a.adrelid = c.oid)
+               AND (SELECT count(*) = 2 FROM pg_trigger t WHERE t.tgrelid = c.oid)
+               AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = c.oid AND (k.contype NOT IN ('n', 'p', 'u') OR k.condeferred))
+               AND NOT EXISTS (SELECT FROM pg_index i
+                               JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refobjid >= 16384
+                                               AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
+                               WHERE i.indrelid = c.oid)
+        FROM pg_class c WHERE c.oid = shown) THEN
+        RETURN;
+    END IF;
     SELECT format('the trigger %I of %s runs BEFORE each row, and could change or skip it', t.tgname, shown), 'Make it an AFTER trigger.'
     INTO reason, remedy FROM pg_trigger t
     WHERE t.tgrelid = shown AND NOT t.tgisinternal AND t.tgtype & 3 = 3 AND t.tgenabled <> 'D';
@@ -535,7 +561,7 @@ COMMENT ON FUNCTION idivm.unfit_table(regclass) IS 'why the changes of a view ca
 CREATE OR REPLACE FUNCTION idivm.show_changes(shown regclass, base text, width integer, key integer[], hashed integer[], whole boolean)
     RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = off SET extra_float_digits = 1 SET jit = off
-    SET enable_nestloop = on SET enable_mergejoin = on
+    SET enable_nestloop = on SET enable_mergejoin = on SET enable_seqscan = on
 AS $$
 DECLARE
     log text := format('idivm_feed.%I', base);
@@ -550,6 +576,9 @@ DECLARE
     message text;
     changed bigint;
     lost bigint;
+    -- It takes the two arguments that it compares, and returns nothing if it was made for others.
+    apply text := CASE WHEN to_regprocedure(format('idivm_feed.%I(regclass, text[])', base || '_apply')) IS NOT NULL
+                       THEN format('SELECT a.changed, a.lost FROM idivm_feed.%I($1, $2) AS a', base || '_apply') END;
 BEGIN
     EXECUTE format('SELECT EXISTS (SELECT FROM %1$s), $1 OR EXISTS (SELECT FROM %1$s AS l WHERE l.kind = ''W'')', log)
     INTO is_logged, whole USING whole;
@@ -576,13 +605,20 @@ BEGIN
             RETURN 0;
         END IF;
     END IF;
-    -- PostgreSQL does not know how many changes there are, and could compare each with each. These settings are for the
-    -- plan of the statement alone: the first trigger restores them.
+    -- PostgreSQL does not know how many changes there are, and could compare each with each, nor how many rows the table
+    -- will have in later refreshes of the session. These settings are for the plan of the statement alone: the first
+    -- trigger restores them.
     SET LOCAL enable_nestloop = off;
     SET LOCAL enable_mergejoin = off;
+    SET LOCAL enable_seqscan = off;
     EXECUTE format('INSERT INTO %s (kind, depth) VALUES (''M'', $1)', log) USING pg_trigger_depth();
     BEGIN
-        EXECUTE coalesce(statement, idivm.showing(shown, log, names, key, hashed)) INTO changed, lost;
+        IF statement IS NULL AND apply IS NOT NULL THEN
+            EXECUTE apply INTO changed, lost USING shown, names;
+        END IF;
+        IF changed IS NULL THEN
+            EXECUTE coalesce(statement, idivm.showing(shown, log, names, key, hashed)) INTO changed, lost;
+        END IF;
     EXCEPTION WHEN integrity_constraint_violation THEN
         -- A value may have moved from one row to another. So remove all rows that change before inserting any.
         BEGIN

@@ -99,14 +99,11 @@ AS $$
         FROM below b
         JOIN pg_rewrite r ON r.ev_class = b.relation
         JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
-        JOIN pg_class c ON c.oid = d.refobjid AND (c.relkind = 'v' OR c.relkind = 'r' AND (
-            EXISTS (SELECT FROM idivm.views v WHERE v.relation = c.oid)
-            OR EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = c.oid)))
+        JOIN pg_class c ON c.oid = d.refobjid AND c.relkind IN ('v', 'r')
     )
     SELECT b.relation FROM below b
 $$;
-COMMENT ON FUNCTION idivm.relations_below(regclass) IS
-    'a view and the views that it reads directly, or indirectly through plain views; tables that show maintained views count as such';
+COMMENT ON FUNCTION idivm.relations_below(regclass) IS 'a view and the views and tables that it reads, directly or through views';
 
 -- Return a volatile function that a view calls directly or through plain views. pg_depend does not contain calls
 -- of built-in functions, so the function searches the stored query for the OIDs of functions.

@@ -105,6 +105,7 @@ PROFILES: dict[str, tuple[Entry, ...]] = {
         Entry("logs"),
         Entry("temporal"),
         Entry("adopt"),
+        Entry("entry"),
         Entry("compile"),
     ),
 }
@@ -175,6 +176,7 @@ def _run(entry: Entry, folder: Path, deadline: float, pg: int | None) -> Outcome
         "logs",
         "temporal",
         "adopt",
+        "entry",
         "compile",
     )
     started = time.monotonic()
