@@ -242,9 +242,7 @@ class Orchestrator(Loads, Subscriptions):
                 ):
                     break
             return [
-                replace(report, error=refused[item])
-                if report.error and item in refused
-                else report
+                replace(report, error=refused[item]) if report.error and item in refused else report
                 for item, report in reports
             ]
 

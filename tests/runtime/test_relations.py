@@ -414,7 +414,9 @@ def test_sql_alone_gives_a_table_another_query(laden):
     ):
         sql(REPLACED)
     laden.execute("DROP VIEW sums; DROP VIEW table_above")
-    laden.connection.execute("DROP VIEW above; DROP STATISTICS pair; ALTER TABLE v DROP CONSTRAINT v_total_check")
+    laden.connection.execute(
+        "DROP VIEW above; DROP STATISTICS pair; ALTER TABLE v DROP CONSTRAINT v_total_check"
+    )
     before = rows(laden, ALL)
     assert len(before) >= 8
     with laden.connection.transaction():

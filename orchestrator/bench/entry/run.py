@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
+from psycopg.sql import SQL, Identifier
 
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.measure import STEADY, machine, own_server, timed
@@ -33,7 +34,8 @@ _TABLES = """
                          amount numeric(12, 2) NOT NULL);
     CREATE INDEX ON orders (customer);
     INSERT INTO customers SELECT i, i % 20, 'customer ' || i FROM generate_series(1, 1000) AS i;
-    INSERT INTO orders SELECT i, 1 + i % 1000, date '2024-01-01' + i % 365, i % 1000 FROM generate_series(1, {rows}) AS i;
+    INSERT INTO orders
+    SELECT i, 1 + i % 1000, date '2024-01-01' + i % 365, i % 1000 FROM generate_series(1, {rows}) AS i;
     ANALYZE customers, orders
 """
 
@@ -122,7 +124,8 @@ def _together(connection: Connection[Any]) -> float:
             _create(connection, f"together{number}", number)
     seconds = time.perf_counter() - started
     for number in range(TOGETHER):
-        connection.execute(f"SELECT count(*) FROM together{number}".encode())
+        name = Identifier(f"together{number}")
+        connection.execute(SQL("SELECT count(*) FROM {}").format(name))
     with connection.transaction():
         connection.execute(
             "SELECT idivm.drop_view(relation::text) FROM idivm.unplanned_views ORDER BY relation"
@@ -156,7 +159,7 @@ def _served(dsn: str, views: int, say: Callable[[str], None]) -> tuple[int, int,
         server.start()
         try:
             # A refused view is tried again later, but not planned.
-            while _waiting(watcher, "refusal IS NULL") and time.perf_counter() - started < PATIENCE:
+            while _waiting(watcher, refused=False) and time.perf_counter() - started < PATIENCE:
                 time.sleep(0.2)
             seconds = time.perf_counter() - started
         finally:
@@ -173,8 +176,10 @@ def _serve(dsn: str, stop: threading.Event) -> None:
         Orchestrator.serve(orchestrator, stop=stop)
 
 
-def _waiting(connection: Connection[Any], condition: str = "true") -> int:
-    query = f"SELECT count(*) FROM idivm.unplanned_views WHERE {condition}"
-    row = connection.execute(query.encode()).fetchone()
+def _waiting(connection: Connection[Any], *, refused: bool = True) -> int:
+    """Return how many views wait to be planned, with or without those that could not be planned."""
+    row = connection.execute(
+        "SELECT count(*) FROM idivm.unplanned_views WHERE %s OR refusal IS NULL", [refused]
+    ).fetchone()
     assert row is not None
     return int(row[0])
