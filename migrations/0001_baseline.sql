@@ -190,13 +190,17 @@ CREATE TABLE idivm.unplanned_views (
     paused      boolean NOT NULL DEFAULT false,
     asked_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     refusal     text,
-    refused_at  timestamptz
+    refused_at  timestamptz,
+    number      bigint UNIQUE,
+    filled_at   timestamptz
 );
 COMMENT ON TABLE idivm.unplanned_views IS
     'views that SQL created or changed and that are ordinary views of their query until an orchestrator plans them';
 COMMENT ON COLUMN idivm.unplanned_views.settings IS 'session settings of the creator that the content may depend on';
 COMMENT ON COLUMN idivm.unplanned_views.with_data IS 'false until the first refresh of a view that was created WITH NO DATA';
 COMMENT ON COLUMN idivm.unplanned_views.refusal IS 'why the last attempt to plan the view failed';
+COMMENT ON COLUMN idivm.unplanned_views.number IS 'of a view that users read as a table: the number of the view idivm_def.w<number>, which holds its query';
+COMMENT ON COLUMN idivm.unplanned_views.filled_at IS 'from when the rows of such a table are';
 
 -- A trigger lets each role write the rows of its own views alone. Policies would stop the dumps of other roles.
 GRANT SELECT, INSERT, UPDATE, DELETE ON idivm.unplanned_views TO PUBLIC;

@@ -80,9 +80,12 @@ def views_and_changes(dsn: str) -> None:
             CREATE UNLOGGED TABLE visits (id int PRIMARY KEY, item int);
             INSERT INTO items SELECT n, chr(97 + n % 3), n FROM generate_series(1, 30) n;
             INSERT INTO visits SELECT n, n % 5 FROM generate_series(1, 30) n;
-            CREATE VIEW totals AS SELECT kind, sum(price) AS total, count(*) AS n FROM items GROUP BY kind;
+            CREATE VIEW totals WITH (relation = table) AS
+                SELECT kind, sum(price) AS total, count(*) AS n FROM items GROUP BY kind;
+            ALTER TABLE totals ADD PRIMARY KEY (kind);
+            CREATE INDEX ON totals (total);
             CREATE VIEW kept WITH (maintain = eager) AS SELECT kind, count(*) AS n FROM items GROUP BY kind;
-            CREATE VIEW later WITH (maintain = on_commit) AS SELECT id, price FROM items WHERE kind = 'a';
+            CREATE VIEW later WITH (maintain = on_commit, relation = table) AS SELECT id, price FROM items WHERE kind = 'a';
             CREATE VIEW fleeting AS SELECT item, count(*) AS n FROM visits GROUP BY item;
             CREATE VIEW above AS SELECT sum(total) AS s FROM totals;
             UPDATE items SET price = 100 WHERE id = 1;

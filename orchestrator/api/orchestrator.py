@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -224,7 +225,7 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
             return self._check_on_standby([parse_name(name) for name in names])
         with self._ours("Checking"):
             for _ in range(CHECKS):
-                self._tidy()
+                _, refused = self._follow(())
                 ids = catalog.view_ids(
                     self.connection, [parse_name(name).identifier for name in names]
                 )
@@ -241,7 +242,10 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
                     for item, report in reports
                 ):
                     break
-            return [report for _, report in reports]
+            return [
+                replace(report, error=refused[item]) if report.error and item in refused else report
+                for item, report in reports
+            ]
 
     def _check_on_standby(self, names: Sequence[QualifiedName]) -> list[CheckReport]:
         with self._ours("Checking", writes=False), refresh.one_snapshot(self.connection):

@@ -318,6 +318,12 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--repeat", type=int, default=3, help="rounds")
 
     sub = bench(
+        "entry", "views that SQL alone creates: creation, and a dump of them that is served"
+    )
+    sub.add_argument("--views", type=int, default=100, help="views of the dump")
+    sub.add_argument("--rows", type=int, default=10_000, help="rows of the larger table")
+
+    sub = bench(
         "console", "serve with metrics and the console over idle views, and its pages in Chromium"
     )
     sub.add_argument("--views", type=int, default=200, help="number of idle views")

@@ -63,10 +63,10 @@ def orphans(connection: Connection[Any]) -> list[Orphan]:
                    CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'r' THEN 'TABLE' ELSE 'SEQUENCE' END,
                    c.oid::regclass::text,
                    CASE c.relnamespace::regnamespace::text
-                        WHEN 'idivm_def' THEN substring(c.relname, '^[vqs]([0-9]{1,9})$')
+                        WHEN 'idivm_def' THEN substring(c.relname, '^[vqsw]([0-9]{1,9})$')
                         WHEN 'idivm_log' THEN substring(c.relname, '^s([0-9]{1,9})(?:_a|_b|_seq|_image|_changes)?$')
                         ELSE substring(c.relname, '_([0-9]{1,9})$') END::bigint,
-                   c.relnamespace = 'idivm_state'::regnamespace OR c.relname ~ '^[vq]'
+                   c.relnamespace = 'idivm_state'::regnamespace OR c.relname ~ '^[vqw]'
             FROM pg_class c
             WHERE c.relnamespace = ANY (ARRAY['idivm_def', 'idivm_log', 'idivm_state']::regnamespace[])
               AND c.relkind IN ('r', 'v', 'S')
@@ -74,6 +74,8 @@ def orphans(connection: Connection[Any]) -> list[Orphan]:
               AND c.oid NOT IN (SELECT state FROM idivm.views WHERE state IS NOT NULL)
               AND NOT (c.relnamespace = 'idivm_def'::regnamespace
                        AND EXISTS (SELECT FROM idivm.views v WHERE c.relname = 'q' || v.id))
+              AND NOT (c.relnamespace = 'idivm_def'::regnamespace
+                       AND EXISTS (SELECT FROM idivm.unplanned_views u WHERE c.relname = 'w' || u.number))
               AND NOT (c.relnamespace = 'idivm_state'::regnamespace
                        AND EXISTS (SELECT FROM idivm.views v WHERE c.relname ~ ('_' || v.id || '$')))
               AND NOT EXISTS (SELECT FROM owned WHERE c.relname = base OR c.relname LIKE base || '\\_%')
@@ -261,10 +263,19 @@ def is_guarded(connection: Connection[Any], relation: str) -> bool:
     """Return whether the relation that users read refuses writes."""
     row = connection.execute(
         "SELECT FROM pg_trigger t WHERE t.tgrelid = to_regclass(%s) AND t.tgenabled <> 'D'"
-        " AND t.tgfoid = 'idivm.refuse_write()'::regprocedure",
+        " AND t.tgfoid IN ('idivm.refuse_write()'::regprocedure, 'idivm.refuse_direct_write()'::regprocedure)"
+        " AND (t.tgname = 'idivm_maintained' AND (SELECT c.relkind = 'v' FROM pg_class c WHERE c.oid = t.tgrelid)"
+        " OR t.tgname = 'idivm_columns' AND EXISTS (SELECT FROM pg_trigger o WHERE o.tgrelid = t.tgrelid"
+        " AND o.tgname = 'idivm_maintained' AND o.tgenabled <> 'D'))",
         [relation],
     ).fetchone()
     return row is not None
+
+
+def table_is_whole(connection: Connection[Any], view_id: int) -> bool:
+    """Return whether the table that users read has its columns, and the parts by which refreshes reach it."""
+    row = connection.execute("SELECT idivm.table_is_whole(%s)", [view_id]).fetchone()
+    return row == (True,)
 
 
 def is_shown(connection: Connection[Any], view_id: int) -> bool:

@@ -140,12 +140,14 @@ def options_of(connection: Connection[Any], relation: Composable) -> Composable:
 
 
 @contextmanager
-def kept_properties(connection: Connection[Any], relation: Composable) -> Iterator[None]:
-    """Restore the properties of a view after a block that drops it and creates another view of its name."""
+def kept_properties(
+    connection: Connection[Any], relation: Composable, kind: str = "VIEW"
+) -> Iterator[None]:
+    """Restore the properties of a relation after a block that replaces it by a relation of its name and of a kind."""
     name = relation.as_string(connection)
     before = connection.execute(
-        "SELECT r::oid, ARRAY(SELECT idivm.properties_of(r, 'VIEW')) FROM to_regclass(%s) AS r",
-        [name],
+        "SELECT r::oid, ARRAY(SELECT idivm.properties_of(r, %s)) FROM to_regclass(%s) AS r",
+        [kind, name],
     ).fetchone()
     assert before is not None
     yield

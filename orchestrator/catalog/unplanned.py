@@ -40,7 +40,7 @@ class UnplannedView:
 _UNPLANNED = SQL("""
     SELECT c.oid, n.nspname AS schema, c.relname AS name, c.oid::regclass::text AS relation, u.options, u.settings,
            u.refusal, u.asked_at, pg_get_userbyid(c.relowner) AS owner, idivm.owns(c.oid) AS is_own,
-           concat_ws(' ', u.asked_at, idivm.signature(c.oid)) AS version
+           concat_ws(' ', u.asked_at, idivm.signature(idivm.waiting_query(u))) AS version
     FROM idivm.unplanned_views u JOIN pg_class c ON c.oid = u.relation JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE {}
     -- A view is older than the views that read it.
@@ -91,7 +91,10 @@ def query_of(connection: Connection[Any], view: UnplannedView) -> str:
     """Return the query of a view as PostgreSQL prints it: one statement, with full names where the path lacks
     a name.
     """
-    row = connection.execute("SELECT pg_get_viewdef(%s::oid)", [view.oid]).fetchone()
+    row = connection.execute(
+        "SELECT pg_get_viewdef(idivm.waiting_query(u)) FROM idivm.unplanned_views u WHERE u.relation = %s::oid",
+        [view.oid],
+    ).fetchone()
     assert row is not None
     return str(row[0]).rstrip().removesuffix(";")
 
@@ -101,7 +104,7 @@ def take(connection: Connection[Any], view: UnplannedView) -> bool:
     return (
         connection.execute(
             "DELETE FROM idivm.unplanned_views u WHERE u.relation = %s::oid"
-            " AND concat_ws(' ', u.asked_at, idivm.signature(u.relation)) = %s",
+            " AND concat_ws(' ', u.asked_at, idivm.signature(idivm.waiting_query(u))) = %s",
             [view.oid, view.version],
         ).rowcount
         > 0
@@ -124,9 +127,10 @@ def note_refusal(connection: Connection[Any], view: UnplannedView, reason: str) 
 
 def remove_dropped(connection: Connection[Any]) -> None:
     """Remove the views that plain SQL dropped."""
+    connection.execute("SELECT idivm.drop_lost_waiting()")
     connection.execute(
-        "DELETE FROM idivm.unplanned_views u"
-        " WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = u.relation AND c.relkind = 'v')"
+        "DELETE FROM idivm.unplanned_views u WHERE u.number IS NULL"
+        " AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = u.relation AND c.relkind = 'v')"
     )
 
 

@@ -142,6 +142,8 @@ def analyse(connection: Connection[Any], definition: int) -> Analysis:
     nothing.
     """
     views, relations = _collect(connection, definition)
+    reads = _reads(views, relations)
+    views, relations = _as_stored(views, relations)
     own = views[definition]
     used = _merged(use for view in views.values() for use in view.uses)
     called = [
@@ -182,7 +184,7 @@ def analyse(connection: Connection[Any], definition: int) -> Analysis:
         plan=plan,
         unsupported=unsupported,
         row_types=frozenset(oid for use in functions for oid in use.row_types),
-        reads=_reads(views, relations),
+        reads=reads,
         types=frozenset(
             column.type_oid
             for columns in (
@@ -233,6 +235,57 @@ def _collect(
             and not relations[oid].system
         ]
     return views, relations
+
+
+def _as_stored(
+    views: Mapping[int, StoredView], relations: Mapping[int, Relation]
+) -> tuple[dict[int, StoredView], dict[int, Relation]]:
+    """Number the columns of maintained views that users read as tables as their contents do.
+
+    Such a table may have its columns in another order than the query, because columns that a new query adds
+    come last.
+    """
+    numbers = {
+        oid: {attnum: place for place, attnum in enumerate(relation.shown, 1)}
+        for oid, relation in relations.items()
+        if relation.shown
+    }
+    if not numbers:
+        return dict(views), dict(relations)
+    renumbered = {
+        oid: replace(
+            relations[oid],
+            columns=tuple(
+                sorted(
+                    (
+                        replace(column, attnum=places[column.attnum], not_null=False)
+                        for column in relations[oid].columns
+                        if column.attnum in places
+                    ),
+                    key=lambda column: column.attnum,
+                )
+            ),
+        )
+        for oid, places in numbers.items()
+    }
+    uses = {
+        oid: tuple(
+            replace(
+                use,
+                columns=frozenset(
+                    numbers[use.oid][n] for n in use.columns if n in numbers[use.oid]
+                ),
+            )
+            if use.oid in numbers
+            else use
+            for use in view.uses
+        )
+        for oid, view in views.items()
+    }
+    return (
+        {oid: replace(view, uses=uses[oid]) for oid, view in views.items()},
+        {**relations, **renumbered},
+    )
 
 
 def _merged(uses: Iterable[UsedRelation]) -> dict[int, UsedRelation]:

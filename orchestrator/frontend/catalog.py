@@ -24,16 +24,20 @@ from orchestrator.frontend.facts import (
 from orchestrator.frontend.used_objects import FIRST_USER_OID, used_functions, used_relations
 
 
-def _maintained_views(connection: Connection[Any], oids: list[int]) -> dict[int, tuple[int, bool]]:
-    """Return, for those relations that are maintained views, the view's number and whether no table
-    stores its rows.
+def _maintained_views(
+    connection: Connection[Any], oids: list[int]
+) -> dict[int, tuple[int, bool, tuple[int, ...]]]:
+    """Return, for those relations that are maintained views, the view's number, whether no table stores its
+    rows, and the columns if users read it as a table.
     """
     rows = connection.execute(
-        "SELECT v.relation::oid, v.id, coalesce(c.relkind = 'v', false) FROM idivm.views v"
+        "SELECT v.relation::oid, v.id, coalesce(c.relkind = 'v', false),"
+        " ARRAY(SELECT unnest(t.tgattr::int2[])::integer FROM pg_trigger t"
+        "       WHERE t.tgrelid = v.relation AND t.tgname = 'idivm_columns') FROM idivm.views v"
         " LEFT JOIN pg_class c ON c.oid = v.state WHERE v.relation = ANY (%s::oid[])",
         [oids],
     ).fetchall()
-    return {oid: (number, computed) for oid, number, computed in rows}
+    return {oid: (number, computed, tuple(shown)) for oid, number, computed, shown in rows}
 
 
 def _captured(
@@ -166,10 +170,12 @@ def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, R
                 for _, tree in [expressions.get((row["oid"], column.attnum), ("", ""))]
                 for use in (used_functions(connection, [*node_tree.nodes(tree)]) if tree else ())
             ),
-            keys=tuple(keys[row["oid"]]),
-            foreign_keys=tuple(foreign_keys[row["oid"]]),
-            maintained=maintained.get(row["oid"], (None, False))[0],
-            computed=maintained.get(row["oid"], (None, False))[1],
+            # Constraints that users put on the table of a view say nothing about its content.
+            keys=() if row["oid"] in maintained else tuple(keys[row["oid"]]),
+            foreign_keys=() if row["oid"] in maintained else tuple(foreign_keys[row["oid"]]),
+            maintained=maintained.get(row["oid"], (None, False, ()))[0],
+            computed=maintained.get(row["oid"], (None, False, ()))[1],
+            shown=maintained.get(row["oid"], (None, False, ()))[2],
             captured_key=captured.get(row["oid"], (None, frozenset()))[0],
             captured_columns=captured.get(row["oid"], (None, frozenset()))[1],
         )

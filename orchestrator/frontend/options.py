@@ -32,6 +32,7 @@ class OptionValues(TypedDict, total=False):
     log_limit: str
     on_log_limit: Literal["warn", "refresh", "rebuild"]
     representation: Literal["listing", "factorized"]
+    relation: Literal["view", "table"]
     variable_order: str
     epsilon: str | float
     partition: Literal["single", "double"]
@@ -96,6 +97,9 @@ class ViewOptions:
     rebuild."""
     representation: str = "listing"
     """Whether a table holds the rows, or several views of a view tree whose join they are."""
+    relation: str = "view"
+    """Whether users read the rows in a view over the content, or in a table of their own, on which they can put
+    whatever PostgreSQL allows for tables."""
     variable_order: str | None = None
     """The variable order of a view tree, for example a - { b, c - d }."""
     epsilon: str = "0.5"
@@ -222,6 +226,11 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
             " them to the feed; choose another mode."
         )
     _refuse_waiting(ViewOptions(**chosen))
+    if chosen.get("relation") == "table" and chosen.get("maintain") == "on_read":
+        raise UsageError(
+            "relation = table is not available with maintain = on_read, whose reads show changes that no refresh has"
+            " written to the table yet; choose another mode."
+        )
     return ViewOptions(**chosen)
 
 

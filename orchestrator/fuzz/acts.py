@@ -165,7 +165,12 @@ class Acts:
 
     def _refreshed(self, orc: Orchestrator, how: str, names: Sequence[str]) -> list[str]:
         if how == "check":
-            return [report.view for report in orc.check(*names) if not report.equal]
+            # Planning a view again needs locks, which the late transaction may hold.
+            return [
+                f"{report.view}{f' ({report.error})' if report.error else ''}"
+                for report in orc.check(*names)
+                if not report.equal and not (report.error and self.space.late)
+            ]
         if how == "call":
             listed = SQL(", ").join(Literal(name) for name in names)
             orc.connection.execute(SQL("CALL idivm.refresh_all({})").format(listed))

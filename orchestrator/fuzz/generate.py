@@ -16,6 +16,7 @@ from orchestrator.fuzz.options import (
     GROUP,
     GROUPED,
     MODES,
+    RELATIONS,
     REPRESENTATIONS,
     STRATEGIES,
 )
@@ -192,13 +193,16 @@ class _ViewMaker:
         mode = "deferred" if self.grouped else mode
         cache = self.options.choice(CACHES)
         feed = "off" if mode == "on_read" else self.options.choice(FEEDS)
+        relation = "view" if mode == "on_read" else self.options.choice(RELATIONS)
         result: tuple[tuple[str, str], ...] = (
             *(("strategy", strategy), ("maintain", mode), ("cache", cache), ("feed", feed)),
         )
         if self.grouped and self.options.random() < 0.7:
             result = (*result, ("refresh_group", GROUP))
-        if strategy == "skew":
-            return (*result, ("epsilon", self._epsilon(query)))
         if strategy == "viewtree":
-            return (*result, ("representation", self.options.choice(REPRESENTATIONS)))
-        return result
+            representation = self.options.choice(REPRESENTATIONS)
+            relation = relation if representation == "listing" else "view"
+            return (*result, ("representation", representation), ("relation", relation))
+        if strategy == "skew":
+            return (*result, ("epsilon", self._epsilon(query)), ("relation", relation))
+        return (*result, ("relation", relation))

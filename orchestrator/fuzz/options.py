@@ -17,6 +17,9 @@ REPRESENTATIONS = ("listing", "factorized")
 CACHES = ("auto", "on", "off")
 """Values for `WITH (cache = ...)`."""
 
+RELATIONS = ("view", "view", "table")
+"""Values for `WITH (relation = ...)`."""
+
 FEEDS = ("off", "off", "on")
 """Values for `WITH (feed = ...)`; the feeds are replayed after each refresh."""
 

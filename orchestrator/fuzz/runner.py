@@ -41,7 +41,7 @@ from orchestrator.fuzz.outcome import (
 from orchestrator.fuzz.plainly import plain_view, takes_long
 from orchestrator.fuzz.replay import Replicas
 from orchestrator.fuzz.script import view_statement
-from orchestrator.fuzz.workspace import SLOW
+from orchestrator.fuzz.workspace import SLOW, drop_relation
 
 _TIMED_OUT = "57014"
 
@@ -173,7 +173,7 @@ class Runner(Acts):
         try:
             with writer.transaction(force_rollback=True):
                 writer.execute("SET LOCAL statement_timeout = '1s'")
-                writer.execute(SQL("DROP VIEW IF EXISTS {}").format(SQL(view.name)))
+                writer.execute(drop_relation(writer, view.name))
                 writer.execute(plain_view(view))
                 writer.execute(SQL("SELECT v::text FROM {} AS v").format(SQL(view.name)))
         except psycopg.Error:
@@ -404,7 +404,7 @@ class Runner(Acts):
             self.space.clean(case)
         for view in reversed(case.views if case.end != "schemas" else ()):
             if view.plain or case.end == "sql":
-                connection.execute(SQL("DROP VIEW IF EXISTS {}").format(SQL(view.name)))
+                connection.execute(drop_relation(connection, view.name))
                 connection.execute("SELECT idivm.drop_orphans()")
             elif view.name in self.views:
                 self._drop(view.name)

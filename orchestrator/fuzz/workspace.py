@@ -11,7 +11,7 @@ import psycopg
 from psycopg import Connection, IsolationLevel
 from psycopg.errors import InsufficientPrivilege
 from psycopg.pq import TransactionStatus
-from psycopg.sql import SQL, Identifier, Literal
+from psycopg.sql import SQL, Composed, Identifier, Literal
 from psycopg.types.json import Jsonb
 
 from orchestrator.api import connect
@@ -28,6 +28,14 @@ SLOW = "300ms"
 
 PREPARED = "idivm fuzz"
 """The name of the second connection's prepared transaction."""
+
+
+def drop_relation(connection: Connection[Any], name: str) -> Composed:
+    """Return the plain statement that drops the relation that users read, a view or a table."""
+    row = connection.execute(
+        "SELECT FROM pg_class WHERE oid = to_regclass(%s) AND relkind = 'r'", [name]
+    ).fetchone()
+    return SQL("DROP {} IF EXISTS {}").format(SQL("VIEW" if row is None else "TABLE"), SQL(name))
 
 
 class Workspace:

@@ -123,6 +123,7 @@ def request_for(
         factorizable=_named(analysis, sources, "factorizable", options.factorizable),
         factorized=options.representation == "factorized",
         feed=options.feed == "on",
+        table=options.relation == "table",
         variable_order=options.variable_order,
         epsilon=epsilon,
         epsilons=own,

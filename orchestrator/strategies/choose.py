@@ -81,6 +81,11 @@ def choose(request: PlanningRequest, wanted: str) -> MaintenancePlan:
                 "A factorized result stores no rows, so that it can have no feed of their changes; leave out"
                 " feed = on or representation = factorized, or give a view above it the feed."
             )
+        if request.table:
+            raise UnsupportedError(
+                "A factorized result stores no rows, so that users cannot read them as a table; leave out"
+                " relation = table or representation = factorized."
+            )
         wanted = str(Strategy.VIEW_TREE)
     if request.maintain == ON_READ:
         return _readable(request, wanted)
@@ -265,9 +270,11 @@ def _least(estimates: Mapping[str, Estimate]) -> str:
 def _stored(
     request: PlanningRequest, plan: MaintenancePlan | Unsupported
 ) -> MaintenancePlan | Unsupported:
-    """Return a plan, unless a feed needs the rows of the view and the plan computes them when they are read."""
+    """Return a plan, unless a feed or a table needs stored rows and the plan computes them when they are read."""
     if isinstance(plan, MaintenancePlan) and request.feed and not plan.program.is_stored:
         return Unsupported("it stores no rows whose changes a feed could have", "feed = on")
+    if isinstance(plan, MaintenancePlan) and request.table and not plan.program.is_stored:
+        return Unsupported("it stores no rows that a table could show", "relation = table")
     return plan
 
 

@@ -74,6 +74,8 @@ class PlanningRequest:
     """Whether queries are simplified by the facts known about diffs."""
     factorized: bool = False
     """Whether the result is stored as views of a tree whose join it is, and not row by row."""
+    table: bool = False
+    """Whether users read the rows in a table, to which refreshes carry the changes of the content."""
     feed: bool = False
     """Whether the changes of the rows are kept, for which a table must hold the rows."""
     variable_order: str | None = None

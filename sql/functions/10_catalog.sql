@@ -218,8 +218,9 @@ CREATE OR REPLACE FUNCTION idivm.query_of(v idivm.views, OUT query text, OUT col
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT pg_get_viewdef(coalesce(to_regclass('idivm_def.q' || v.id), v.definition)),
-           ARRAY(SELECT a.attname::text FROM pg_attribute a
-                 WHERE a.attrelid = v.relation AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum)
+           coalesce(idivm.table_columns(v.relation),
+                    ARRAY(SELECT a.attname::text FROM pg_attribute a
+                          WHERE a.attrelid = v.relation AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum))
 $$;
 COMMENT ON FUNCTION idivm.query_of(idivm.views) IS 'the query of a planned view, and the names of its columns';
 
@@ -233,7 +234,7 @@ DECLARE
     wanted text;
 BEGIN
     -- Everybody may call this for views that are not planned yet, and for no other views.
-    SELECT pg_get_viewdef(view) AS query, coalesce(u.options ->> 'maintain', 'deferred') AS mode, 'not planned' AS strategy
+    SELECT pg_get_viewdef(idivm.waiting_query(u)) AS query, coalesce(u.options ->> 'maintain', 'deferred') AS mode, 'not planned' AS strategy
     INTO described FROM idivm.unplanned_views u WHERE u.relation = view;
     IF NOT FOUND THEN
         SELECT (idivm.query_of(v)).query, v.maintain AS mode, 'strategy ' || v.strategy AS strategy
@@ -242,7 +243,7 @@ BEGIN
     wanted := format('%s (maintained by idivm: %s, %s)', trim(regexp_replace(rtrim(described.query, ';'), '\s+', ' ', 'g')),
                      described.mode, described.strategy);
     IF coalesce(idivm.is_own_comment(present), true) AND present IS DISTINCT FROM wanted AND idivm.owns(view) THEN
-        EXECUTE format('COMMENT ON VIEW %s IS %L', view, wanted);
+        EXECUTE format('COMMENT ON %s %s IS %L', idivm.kind_of(view), view, wanted);
     END IF;
 END
 $$;

@@ -2,14 +2,14 @@
 
 -- Return whether the relation that users read is the relation that idivm created (`show` in deltascript), or a
 -- query that idivm.replace_view or idivm.alter_view installed. Its columns may have been renamed. PostgreSQL 15
--- prints the columns with the name of the table.
+-- prints the columns with the name of the table. Nobody can give a table another query.
 CREATE OR REPLACE FUNCTION idivm.is_shown(view_id integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     RETURN coalesce((
-        SELECT replace(pg_get_viewdef(v.relation), ' s.', ' ') = replace(concat(
+        SELECT c.relkind = 'r' OR replace(pg_get_viewdef(v.relation), ' s.', ' ') = replace(concat(
             ' SELECT ',
             (SELECT string_agg(concat(quote_ident(d.attname), ' AS ' || nullif(quote_ident(a.attname), quote_ident(d.attname))),
                                E',\n    ' ORDER BY a.attnum)

@@ -356,5 +356,6 @@ BEGIN
     LOOP
         EXECUTE statement;
     END LOOP;
+    PERFORM idivm.give_table(view_id);
 END
 $$;

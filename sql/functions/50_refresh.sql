@@ -306,11 +306,18 @@ DECLARE
 BEGIN
     FOREACH name IN ARRAY coalesce(names, '{}') LOOP
         id := idivm.view_id(name::pg_catalog.regclass);
+        error := idivm.lost_query(name::pg_catalog.regclass);
+        IF error IS NOT NULL THEN
+            view := name::pg_catalog.regclass::pg_catalog.text;
+            RAISE WARNING '% could not be refreshed: %', view, error;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
         IF id IS NULL THEN
-            -- Every read computes the query of such a view.
+            -- Every read computes the query of such a view, unless it is a table.
             PERFORM idivm.plan_at_refresh(name::pg_catalog.regclass);
             view := name::pg_catalog.regclass::pg_catalog.text;
-            changed := 0;
+            changed := coalesce(idivm.show_waiting(name::pg_catalog.regclass), 0);
             seconds := 0;
             RETURN NEXT;
             CONTINUE;
@@ -365,6 +372,7 @@ BEGIN
                      WHERE NOT idivm.plan_at_refresh(n::pg_catalog.regclass));
     END IF;
     ids := idivm.with_groups(ids);
+    PERFORM idivm.show_all_waiting(ARRAY(SELECT n::pg_catalog.regclass FROM pg_catalog.unnest(names) AS n));
     LOOP
         -- Usually nothing has changed since the last refresh. The views with work are determined again in the snapshot
         -- of the refresh.
@@ -466,7 +474,7 @@ BEGIN
            one.status = 'invalid' AS recompute, idivm.is_foreign(w) AS is_foreign,
            has_table_privilege(one.state, 'SELECT') IS NULL AS lost,
            (SELECT e.at FROM idivm.view_errors e WHERE e.view = one.id) AS failed_at,
-           one.types IS NOT NULL AS depends
+           one.types IS NOT NULL AS depends, one.options ->> 'relation' = 'table' AS is_table
     INTO v
     FROM idivm.views one LEFT JOIN idivm.watermarks w ON w.view = one.id
     WHERE one.id = view_id AND one.status <> 'building'
@@ -520,6 +528,9 @@ BEGIN
     END IF;
     snapshot := pg_current_snapshot();
     done := idivm.run_program(view_id, v.mark, v.recompute);
+    IF v.is_table THEN
+        PERFORM idivm.show_table(view_id, done.kind IS NOT DISTINCT FROM 'R');
+    END IF;
     IF v.failed_at IS NOT NULL THEN
         DELETE FROM idivm.view_errors e WHERE e.view = view_id;
     END IF;

@@ -41,12 +41,11 @@ CREATE OR REPLACE FUNCTION idivm.feed_columns(columns text[], pattern text) RETU
 COMMENT ON FUNCTION idivm.feed_columns(text[], text) IS
     'a list of columns: the pattern takes the number and the name of each';
 
--- Create the function of a trigger, which only the triggers of idivm may call.
-CREATE OR REPLACE FUNCTION idivm.create_feed_trigger(feed integer, content regclass, event text, body text) RETURNS void
+-- Create a trigger on a content, and its function, which only the triggers of idivm may call.
+CREATE OR REPLACE FUNCTION idivm.create_content_trigger(called text, name text, content regclass, event text, body text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    called text := format('idivm_feed.%I()', 'f' || feed || '_' || event);
     tables text := concat_ws(' ', CASE WHEN event <> 'insert' THEN 'OLD TABLE AS old_rows' END,
                              CASE WHEN event <> 'delete' THEN 'NEW TABLE AS new_rows' END);
 BEGIN
@@ -54,38 +53,53 @@ BEGIN
                    ' SET search_path = pg_catalog, pg_temp AS %L', called, body);
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', called);
     EXECUTE format('CREATE OR REPLACE TRIGGER %I AFTER %s ON %s REFERENCING %s FOR EACH STATEMENT EXECUTE FUNCTION %s',
-                   'idivm_feed_' || event, event, content, tables, called);
-    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', content, 'idivm_feed_' || event);
+                   name, event, content, tables, called);
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', content, name);
 END
 $$;
 
--- Give a content the triggers that append to a feed. Old and new rows of an update are at the same positions of their
--- transition tables.
+-- Give a content the triggers that append each change to a table: old values in the columns o_<n>, new values in n_<n>.
+-- Old and new rows of an update are at the same positions of their transition tables. `prepare` is a statement that
+-- runs before, `first` and `value` are a further column with its value, and under `condition` nothing is appended.
+CREATE OR REPLACE FUNCTION idivm.append_changes(content regclass, functions text, triggers text, log text, columns text[],
+                                                prepare text, first text, value text, condition text DEFAULT 'false')
+    RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    old_columns text := idivm.feed_columns(columns, 'o_%1$s');
+    new_columns text := idivm.feed_columns(columns, 'n_%1$s');
+    old_values text := idivm.feed_columns(columns, 'o.%2$I');
+    new_values text := idivm.feed_columns(columns, 'n.%2$I');
+    head text := format(
+        E'\nDECLARE\n    number bigint;\nBEGIN\n    IF EXISTS (SELECT FROM %%s) AND NOT (%s) THEN\n'
+        '%s        INSERT INTO %s (%skind, %%s)\n        SELECT %s', condition, prepare, log, first, value);
+    tail CONSTANT text := E';\n    END IF;\n    RETURN NULL;\nEND\n';
+    numbered CONSTANT text := '(SELECT row_number() OVER () AS idivm_nth, t.* FROM %s AS t) AS %s';
+BEGIN
+    PERFORM idivm.create_content_trigger(functions || '_insert()', triggers || '_insert', content, 'insert',
+        format(head, 'new_rows', new_columns) || format('''I'', %s FROM new_rows AS n', new_values) || tail);
+    PERFORM idivm.create_content_trigger(functions || '_delete()', triggers || '_delete', content, 'delete',
+        format(head, 'old_rows', old_columns) || format('''D'', %s FROM old_rows AS o', old_values) || tail);
+    PERFORM idivm.create_content_trigger(functions || '_update()', triggers || '_update', content, 'update',
+        format(head, 'new_rows', old_columns || ', ' || new_columns)
+        || format(E'''U'', %s, %s FROM %s JOIN %s USING (idivm_nth)\n'
+                  '        WHERE ROW(%1$s)::record OPERATOR(pg_catalog.*<>) ROW(%2$s)::record',
+                  old_values, new_values, format(numbered, 'old_rows', 'o'), format(numbered, 'new_rows', 'n')) || tail);
+END
+$$;
+COMMENT ON FUNCTION idivm.append_changes(regclass, text, text, text, text[], text, text, text, text) IS
+    'gives a content the triggers that append its changes to a table';
+
+-- Give a content the triggers that append to a feed.
 CREATE OR REPLACE FUNCTION idivm.attach_feed(feed integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     f idivm_feed.feeds := (SELECT one FROM idivm_feed.feeds one WHERE one.id = feed);
-    old_columns text := idivm.feed_columns(f.columns, 'o_%1$s');
-    new_columns text := idivm.feed_columns(f.columns, 'n_%1$s');
-    old_values text := idivm.feed_columns(f.columns, 'o.%2$I');
-    new_values text := idivm.feed_columns(f.columns, 'n.%2$I');
-    log text := format('idivm_feed.%I', 'f' || feed || '_' || f.epoch);
-    head text := format(
-        E'\nDECLARE\n    number bigint;\nBEGIN\n    IF EXISTS (SELECT FROM %%s) THEN\n'
-        '        number := idivm.feed_refresh(%s);\n        INSERT INTO %s (refresh, kind, %%s)\n', feed, log);
-    tail CONSTANT text := E';\n    END IF;\n    RETURN NULL;\nEND\n';
-    numbered CONSTANT text := '(SELECT row_number() OVER () AS idivm_nth, t.* FROM %s AS t) AS %s';
 BEGIN
-    PERFORM idivm.create_feed_trigger(feed, f.content, 'insert',
-        format(head, 'new_rows', new_columns) || format('        SELECT number, ''I'', %s FROM new_rows AS n', new_values) || tail);
-    PERFORM idivm.create_feed_trigger(feed, f.content, 'delete',
-        format(head, 'old_rows', old_columns) || format('        SELECT number, ''D'', %s FROM old_rows AS o', old_values) || tail);
-    PERFORM idivm.create_feed_trigger(feed, f.content, 'update',
-        format(head, 'new_rows', old_columns || ', ' || new_columns)
-        || format(E'        SELECT number, ''U'', %s, %s FROM %s JOIN %s USING (idivm_nth)\n'
-                  '        WHERE ROW(%1$s)::record OPERATOR(pg_catalog.*<>) ROW(%2$s)::record',
-                  old_values, new_values, format(numbered, 'old_rows', 'o'), format(numbered, 'new_rows', 'n')) || tail);
+    PERFORM idivm.append_changes(f.content, 'idivm_feed.f' || feed, 'idivm_feed', format('idivm_feed.%I', 'f' || feed || '_' || f.epoch),
+                                 f.columns, format(E'        number := idivm.feed_refresh(%s);\n', feed), 'refresh, ', 'number, ');
     PERFORM idivm.give_feed(feed);
 END
 $$;
@@ -156,39 +170,67 @@ BEGIN
 END
 $$;
 
--- Append the difference between two contents with the same columns, as bags of rows.
-CREATE OR REPLACE FUNCTION idivm.append_difference(feed integer, before regclass, after regclass) RETURNS void
+-- Append to a table what turns the rows of a relation into the rows of another relation, as bags of rows. The columns
+-- are given in the same order. Return whether there is a difference.
+CREATE OR REPLACE FUNCTION idivm.log_difference(log text, first text, value text, before regclass, before_columns text[],
+                                                after regclass, after_columns text[])
+    RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1
 AS $$
 DECLARE
-    f idivm_feed.feeds := (SELECT one FROM idivm_feed.feeds one WHERE one.id = feed);
-    log text := format('idivm_feed.%I', 'f' || feed || '_' || f.epoch);
-    shown text := idivm.feed_columns(f.columns, 't.%2$I AS c_%1$s');
-    numbered text := format(
-        '(SELECT r.*, row_number() OVER (PARTITION BY r.idivm_image) AS idivm_nth FROM ('
-        'SELECT %s, ROW(%s)::text AS idivm_image FROM %%s AS t) AS r)', shown, idivm.feed_columns(f.columns, 't.%2$I'));
+    numbered CONSTANT text := '(SELECT r.*, row_number() OVER (PARTITION BY r.idivm_image) AS idivm_nth FROM ('
+        'SELECT %s, ROW(%s)::text AS idivm_image FROM %s AS t) AS r)';
+    old_rows text := format(numbered, idivm.feed_columns(before_columns, 't.%2$I AS c_%1$s'),
+                            idivm.feed_columns(before_columns, 't.%2$I'), before);
+    new_rows text := format(numbered, idivm.feed_columns(after_columns, 't.%2$I AS c_%1$s'),
+                            idivm.feed_columns(after_columns, 't.%2$I'), after);
     side text;
     differs boolean;
 BEGIN
     EXECUTE format('SELECT EXISTS (SELECT FROM %s AS o FULL JOIN %s AS n USING (idivm_image, idivm_nth)'
-                   ' WHERE o.idivm_nth IS NULL OR n.idivm_nth IS NULL)', format(numbered, before), format(numbered, after))
+                   ' WHERE o.idivm_nth IS NULL OR n.idivm_nth IS NULL)', old_rows, new_rows)
     INTO differs;
     IF NOT differs THEN
-        RETURN;
+        RETURN false;
     END IF;
     FOREACH side IN ARRAY '{o,n}'::text[] LOOP
         EXECUTE format(
-            'INSERT INTO %s (refresh, kind, %s) SELECT idivm.feed_refresh(%s), %L, %s FROM %s AS gone'
+            'INSERT INTO %s (%skind, %s) SELECT %s%L, %s FROM %s AS gone'
             ' WHERE NOT EXISTS (SELECT FROM %s AS kept WHERE kept.idivm_image = gone.idivm_image AND kept.idivm_nth = gone.idivm_nth)',
-            log, idivm.feed_columns(f.columns, side || '_%1$s'), feed, CASE side WHEN 'o' THEN 'D' ELSE 'I' END,
-            idivm.feed_columns(f.columns, 'gone.c_%1$s'),
-            format(numbered, CASE side WHEN 'o' THEN before ELSE after END),
-            format(numbered, CASE side WHEN 'o' THEN after ELSE before END));
+            log, first, idivm.feed_columns(before_columns, side || '_%1$s'), value, CASE side WHEN 'o' THEN 'D' ELSE 'I' END,
+            idivm.feed_columns(before_columns, 'gone.c_%1$s'),
+            CASE side WHEN 'o' THEN old_rows ELSE new_rows END, CASE side WHEN 'o' THEN new_rows ELSE old_rows END);
     END LOOP;
+    RETURN true;
 END
+$$;
+COMMENT ON FUNCTION idivm.log_difference(text, text, text, regclass, text[], regclass, text[]) IS
+    'appends to a table what turns the rows of a relation into the rows of another one';
+
+-- Append the difference between two contents with the same columns to a feed.
+CREATE OR REPLACE FUNCTION idivm.append_difference(feed integer, before regclass, after regclass) RETURNS void
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT idivm.log_difference(format('idivm_feed.%I', 'f' || feed || '_' || f.epoch), 'refresh, ',
+                                format('idivm.feed_refresh(%s), ', feed), before, f.columns, after, f.columns)
+    FROM idivm_feed.feeds f WHERE f.id = feed
 $$;
 COMMENT ON FUNCTION idivm.append_difference(integer, regclass, regclass) IS
     'appends to a feed what turns one content into another';
+
+-- Return the names and the types of the columns of a view. The type of a column of a domain is the base type, so that
+-- copies of values run no constraint.
+CREATE OR REPLACE FUNCTION idivm.columns_shown(definition regclass, OUT names text[], OUT types text[])
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT array_agg(a.attname ORDER BY a.attnum),
+           array_agg(format_type(coalesce(nullif(t.typbasetype, 0), t.oid),
+                                 CASE WHEN t.typbasetype = 0 THEN a.atttypmod ELSE t.typtypmod END)
+                     || coalesce(' COLLATE ' || nullif(a.attcollation, 0)::regcollation, '') ORDER BY a.attnum)
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = definition AND a.attnum > 0 AND NOT a.attisdropped
+$$;
+COMMENT ON FUNCTION idivm.columns_shown(regclass) IS 'the names and the types of the columns of a view';
 
 -- Bring the feed of a view in line with its options and its content. The caller holds the lock of the view. Whatever
 -- the reason for another content, the feed goes on with the difference; if the columns differ, with a restart.
@@ -211,13 +253,7 @@ BEGIN
             MESSAGE = format('%s can have no feed, as no table stores its rows', v.relation),
             HINT = 'Create it with another strategy, or a view above it WITH (feed = on).';
     END IF;
-    SELECT array_agg(a.attname ORDER BY a.attnum),
-           array_agg(format_type(coalesce(nullif(t.typbasetype, 0), t.oid),
-                                 CASE WHEN t.typbasetype = 0 THEN a.atttypmod ELSE t.typtypmod END)
-                     || coalesce(' COLLATE ' || nullif(a.attcollation, 0)::regcollation, '') ORDER BY a.attnum)
-    INTO names, type_names
-    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-    WHERE a.attrelid = v.definition AND a.attnum > 0 AND NOT a.attisdropped;
+    SELECT c.names, c.types INTO names, type_names FROM idivm.columns_shown(v.definition) AS c;
     IF f.id IS NULL THEN
         INSERT INTO idivm_feed.feeds (relation, view, content, columns, types, refresh, kept_from)
         SELECT v.relation, view_id, v.state, names, type_names, n, n FROM nextval('idivm_feed.refresh_numbers') AS n

@@ -261,9 +261,10 @@ BEGIN
     END IF;
     lost := ARRAY(SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id);
     PERFORM idivm.hold_logs(lost);
-    IF NOT keep_relation AND EXISTS (SELECT FROM pg_class c WHERE c.oid = v.relation AND c.relkind = 'v') THEN
-        EXECUTE format('DROP VIEW %s', v.relation);
+    IF NOT keep_relation AND EXISTS (SELECT FROM pg_class c WHERE c.oid = v.relation AND c.relkind IN ('v', 'r')) THEN
+        EXECUTE format('DROP %s %s', idivm.kind_of(v.relation), v.relation);
     END IF;
+    PERFORM idivm.drop_table_log(view_id, true);
     -- They read the logs, which are dropped before the states.
     PERFORM idivm.drop_read_views(view_id);
     FOR object IN
@@ -311,6 +312,7 @@ BEGIN
     DELETE FROM idivm_feed.feeds f WHERE f.view IS NULL AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = f.relation);
     DELETE FROM idivm.gates g WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = g.source);
     PERFORM idivm.sync_schedules();
+    PERFORM idivm.drop_lost_waiting();
     IF NOT EXISTS (SELECT FROM idivm.broken_off) THEN
         RETURN 0;
     END IF;
@@ -325,6 +327,7 @@ BEGIN
         END IF;
         IF pg_try_advisory_xact_lock(idivm.lock_class(), view_id)
            AND EXISTS (SELECT FROM idivm.broken_off b WHERE b.id = view_id) THEN
+            PERFORM idivm.drop_lost_table(view_id);
             PERFORM idivm.note_dropped(v.id, v.name, 'DROP ... CASCADE of something that it reads')
             FROM idivm.views v
             WHERE v.id = view_id AND v.definition IS NOT NULL AND to_regclass(v.name) IS NULL

@@ -93,6 +93,8 @@ COMMENT ON FUNCTION idivm.refuse_replacement() IS 'event trigger that refuses CR
 CREATE OR REPLACE FUNCTION idivm.note_cascade() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    lost record;
 BEGIN
     PERFORM idivm.note_dropped(v.id, gone.object_identity, format('DROP %s %s CASCADE', upper(root.object_type), root.object_identity))
     FROM (SELECT * FROM pg_event_trigger_dropped_objects()) AS gone
@@ -103,6 +105,20 @@ BEGIN
     WHERE NOT gone.original
       AND EXISTS (SELECT FROM pg_event_trigger_dropped_objects() AS o
                   WHERE o.classid = 'pg_class'::regclass AND o.objid = v.definition::oid);
+    -- The table of a view does not depend on its definition.
+    FOR lost IN
+        SELECT v.id, v.relation::text AS name, format('DROP %s %s CASCADE', upper(root.object_type), root.object_identity) AS cause
+        FROM (SELECT * FROM pg_event_trigger_dropped_objects()) AS gone
+        JOIN idivm.views v ON gone.classid = 'pg_class'::regclass AND gone.objsubid = 0 AND gone.objid = v.definition::oid
+        JOIN pg_class c ON c.oid = v.relation AND c.relkind = 'r'
+        CROSS JOIN LATERAL (
+            SELECT o.object_type, o.object_identity, o.schema_name FROM pg_event_trigger_dropped_objects() AS o WHERE o.original LIMIT 1
+        ) AS root
+        WHERE NOT gone.original AND root.schema_name NOT LIKE 'idivm\_%'
+    LOOP
+        PERFORM idivm.drop_lost_table(lost.id);
+        PERFORM idivm.note_dropped(lost.id, lost.name, lost.cause);
+    END LOOP;
 END
 $$;
 COMMENT ON FUNCTION idivm.note_cascade() IS 'event trigger that warns about maintained views that DROP ... CASCADE drops';

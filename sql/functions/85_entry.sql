@@ -29,6 +29,7 @@ BEGIN ATOMIC
         ('log_limit', '^\d+ ?(kb|mb|gb|tb)$'),
         ('on_log_limit', '^(warn|refresh|rebuild)$'),
         ('representation', '^(listing|factorized)$'),
+        ('relation', '^(view|table)$'),
         ('variable_order', ''),
         ('epsilon', ''),
         ('partition', '^(single|double)$'),
@@ -72,6 +73,10 @@ BEGIN
         RAISE invalid_parameter_value USING
             MESSAGE = 'feed = on is not available with maintain = on_read, whose reads show changes before a refresh adds them to the feed',
             HINT = 'Choose another mode.';
+    ELSIF checked ->> 'relation' = 'table' AND checked ->> 'maintain' = 'on_read' THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'relation = table is not available with maintain = on_read, whose reads show changes that no refresh has written to the table yet',
+            HINT = 'Choose another mode.';
     END IF;
     PERFORM idivm.check_timing(checked);
     RETURN checked;
@@ -99,11 +104,11 @@ AS $$
         FROM below b
         JOIN pg_rewrite r ON r.ev_class = b.relation
         JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
-        JOIN pg_class c ON c.oid = d.refobjid AND c.relkind = 'v'
+        JOIN pg_class c ON c.oid = d.refobjid AND c.relkind IN ('v', 'r')
     )
     SELECT b.relation FROM below b
 $$;
-COMMENT ON FUNCTION idivm.relations_below(regclass) IS 'a view and the plain views that it reads, directly or indirectly';
+COMMENT ON FUNCTION idivm.relations_below(regclass) IS 'a view and the views and tables that it reads, directly or through views';
 
 -- Return a volatile function that a view calls directly or through plain views. pg_depend does not contain calls
 -- of built-in functions, so the function searches the stored query for the OIDs of functions.
@@ -132,14 +137,15 @@ COMMENT ON FUNCTION idivm.options_clause(regclass) IS 'the options of a view, in
 
 -- Turn a relation into an ordinary view of a query that refuses writes like a maintained view. With the
 -- parentheses, several statements by mistake are a syntax error; in any case they run with the rights of the caller.
-CREATE OR REPLACE FUNCTION idivm.show_query(relation text, columns text[], query text, path text, replacing boolean)
+-- `of_user` is what messages call it, if not by its own name.
+CREATE OR REPLACE FUNCTION idivm.show_query(relation text, columns text[], query text, path text, replacing boolean, of_user text DEFAULT NULL)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     statement text := format(
         E'CREATE %sVIEW %s%s%s AS (\n%s\n)', CASE WHEN replacing THEN 'OR REPLACE ' END, relation,
-        (SELECT ' (' || string_agg(quote_ident(name), ', ' ORDER BY place) || ')'
+        (SELECT ' (' || string_agg(quote_ident(c.name), ', ' ORDER BY c.place) || ')'
          FROM unnest(columns) WITH ORDINALITY AS c (name, place)),
         CASE WHEN replacing THEN idivm.options_clause(relation::regclass) END,
         rtrim(query, E'; \t\r\n'));
@@ -157,7 +163,7 @@ BEGIN
                 RAISE;
             END IF;
             RAISE feature_not_supported USING
-                MESSAGE = format('%s reads a temporary table, which no other session can see', relation),
+                MESSAGE = format('%s reads a temporary table, which no other session can see', coalesce(of_user, relation)),
                 HINT = 'Make the table a permanent one.';
         END;
     END IF;
@@ -167,7 +173,7 @@ BEGIN
     IF called IS NOT NULL THEN
         RAISE feature_not_supported USING
             MESSAGE = format('the query of %s calls %s, whose result changes with every call, so that no stored content can be right',
-                             relation, called),
+                             coalesce(of_user, relation), called),
             HINT = 'Leave it out, or compute it when the view is read. A function of yours whose result depends on its'
                    ' arguments alone can be declared: ALTER FUNCTION ... IMMUTABLE.';
     END IF;
@@ -176,21 +182,21 @@ BEGIN
     RETURN view;
 END
 $$;
-COMMENT ON FUNCTION idivm.show_query(text, text[], text, text, boolean) IS
+COMMENT ON FUNCTION idivm.show_query(text, text[], text, text, boolean, text) IS
     'turns a relation into an ordinary view of a query, until an orchestrator plans it';
 
 CREATE OR REPLACE FUNCTION idivm.create_view(
     name text, query text, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
     options jsonb DEFAULT '{}', if_not_exists boolean DEFAULT false, with_data boolean DEFAULT true,
-    path text DEFAULT pg_catalog.current_setting('search_path'))
+    path text DEFAULT pg_catalog.current_setting('search_path'), relation text DEFAULT NULL)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     parts text[] := parse_ident(name);
     wanted jsonb := idivm.checked_options(
-        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness)));
-    relation text;
+        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness, 'relation', create_view.relation)));
+    shown text;
     view regclass;
 BEGIN
     IF cardinality(parts) = 1 THEN
@@ -205,17 +211,17 @@ BEGIN
         RAISE invalid_schema_name USING
             MESSAGE = format('the schema %s is idivm''s own; create %s in another one', parts[1], parts[2]);
     END IF;
-    relation := format('%I.%I', parts[1], parts[2]);
-    IF to_regclass(relation) IS NOT NULL THEN
+    shown := format('%I.%I', parts[1], parts[2]);
+    IF to_regclass(shown) IS NOT NULL THEN
         IF if_not_exists THEN
-            RAISE NOTICE '% exists already, skipping', relation;
-            RETURN relation::regclass;
+            RAISE NOTICE '% exists already, skipping', shown;
+            RETURN shown::regclass;
         END IF;
         RAISE duplicate_table USING
-            MESSAGE = format('%s exists already', relation),
+            MESSAGE = format('%s exists already', shown),
             HINT = 'Choose another name, drop it first, or use idivm.replace_view.';
     END IF;
-    view := idivm.show_query(relation, NULL, query, path, false);
+    view := idivm.show_query(shown, NULL, query, path, false);
     PERFORM idivm.ask_for_plan(view, wanted, idivm.session_settings(), with_data);
     IF idivm.schedule_of(wanted) IS NOT NULL THEN
         PERFORM idivm.follow_schedule(view);
@@ -223,7 +229,7 @@ BEGIN
     RETURN view;
 END
 $$;
-COMMENT ON FUNCTION idivm.create_view(text, text, text, text, text, jsonb, boolean, boolean, text) IS
+COMMENT ON FUNCTION idivm.create_view(text, text, text, text, text, jsonb, boolean, boolean, text, text) IS
     'creates a view, which computes its query until the next orchestrator plans it';
 
 -- Refuse to store anything about the view of another role.
@@ -282,12 +288,12 @@ COMMENT ON FUNCTION idivm.is_served() IS 'whether idivm serve is running for thi
 CREATE OR REPLACE PROCEDURE idivm.create_view_now(
     name text, query text, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
     options jsonb DEFAULT '{}', if_not_exists boolean DEFAULT false, wait interval DEFAULT '5 min',
-    path text DEFAULT pg_catalog.current_setting('search_path'))
+    path text DEFAULT pg_catalog.current_setting('search_path'), relation text DEFAULT NULL)
     LANGUAGE plpgsql
 AS $$
 DECLARE
     created pg_catalog.regclass := idivm.create_view(name, query, maintain, strategy, staleness, options, if_not_exists,
-                                                     path => path);
+                                                     path => path, relation => relation);
     until pg_catalog.timestamptz := pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) wait;
     refused pg_catalog.text;
 BEGIN
@@ -311,5 +317,5 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON PROCEDURE idivm.create_view_now(text, text, text, text, text, jsonb, boolean, interval, text) IS
+COMMENT ON PROCEDURE idivm.create_view_now(text, text, text, text, text, jsonb, boolean, interval, text, text) IS
     'creates a view, commits, and waits until an orchestrator has planned the view';

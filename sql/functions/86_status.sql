@@ -32,13 +32,13 @@ AS $$
     FROM (
         SELECT v.relation, v.id, v.has_clock, coalesce(v.paused_mode, v.maintain) AS mode, v.strategy,
                CASE WHEN v.paused_mode IS NOT NULL THEN 'paused'
-                    WHEN v.status = 'invalid' OR idivm.trouble(v.id) IS NOT NULL THEN 'invalid'
+                    WHEN v.status = 'invalid' OR lost.reason IS NOT NULL OR idivm.trouble(v.id) IS NOT NULL THEN 'invalid'
                     WHEN e.view IS NOT NULL THEN 'failed'
                     WHEN p.rows > 0 OR v.time_dependent OR v.has_clock AND idivm.clock_moved(v.id)
                          OR cardinality(idivm.stale_below(v.id)) > 0 THEN 'behind'
                     ELSE 'fresh' END AS state,
                p.rows AS pending_rows, w.refreshed_at, w.seconds * 1000 AS refresh_ms, w.changed AS refresh_rows,
-               w.recomputed AS recomputed, e.message AS last_error, e.at AS failed_at,
+               w.recomputed AS recomputed, coalesce(lost.reason, e.message) AS last_error, e.at AS failed_at,
                CASE c.relkind WHEN 'v' THEN idivm.state_bytes(v.id) ELSE pg_total_relation_size(c.oid) END AS bytes,
                idivm.log_kept(v.id) AS log_bytes, v.options, w.held_since
         FROM idivm.views v
@@ -47,14 +47,18 @@ AS $$
         LEFT JOIN idivm.watermarks w ON w.view = v.id
         LEFT JOIN idivm.view_errors e ON e.view = v.id
         CROSS JOIN LATERAL (SELECT idivm.pending_changes(v.id) AS rows OFFSET 0) AS p
+        CROSS JOIN LATERAL (SELECT idivm.lost_query(v.relation) AS reason OFFSET 0) AS lost
         WHERE v.status <> 'building' AND NOT EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = v.relation)
       UNION ALL
-        SELECT u.relation, NULL, false, coalesce(u.options ->> 'maintain', 'deferred'), NULL, 'not planned', 0, NULL, NULL, NULL, NULL,
-               u.refusal, u.refused_at, 0, 0, u.options, NULL
+        SELECT u.relation, NULL, false, coalesce(u.options ->> 'maintain', 'deferred'), NULL,
+               CASE WHEN idivm.waiting_query(u) IS NULL THEN 'invalid' ELSE 'not planned' END,
+               CASE WHEN u.number IS NULL THEN 0 END, u.filled_at, NULL, NULL, NULL,
+               coalesce(idivm.lost_query(u.relation), u.refusal),
+               u.refused_at, CASE WHEN u.number IS NULL THEN 0 ELSE pg_total_relation_size(r.oid) END, 0, u.options, NULL
         FROM idivm.unplanned_views u JOIN pg_class r ON r.oid = u.relation
     ) AS s
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN s.state IN ('fresh', 'not planned') THEN clock_timestamp()
+        SELECT CASE WHEN s.state = 'fresh' OR s.state = 'not planned' AND s.refreshed_at IS NULL THEN clock_timestamp()
                     WHEN s.has_clock THEN idivm.clock_of(s.id) ELSE s.refreshed_at END AS fresh_as_of
         OFFSET 0
     ) AS f

@@ -99,7 +99,7 @@ BEGIN
         END IF;
     END IF;
     DELETE FROM idivm.unplanned_views u WHERE u.relation = view;
-    EXECUTE format('DROP VIEW %s %s', view, CASE WHEN cascade THEN 'CASCADE' END);
+    EXECUTE format('DROP %s %s %s', idivm.kind_of(view), view, CASE WHEN cascade THEN 'CASCADE' END);
     IF idivm.may_change_catalog() THEN
         PERFORM idivm.uninstall(view_id);
         PERFORM idivm.drop_orphans();
@@ -110,9 +110,47 @@ END
 $$;
 COMMENT ON FUNCTION idivm.drop_view(text, boolean, boolean, text) IS 'drops a maintained view';
 
+-- Refuse a query that reads maintained views which read the view.
+CREATE OR REPLACE FUNCTION idivm.refuse_circle(view regclass, above integer[]) RETURNS void
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    query regclass := coalesce((SELECT idivm.waiting_query(u) FROM idivm.unplanned_views u WHERE u.relation = view), view);
+BEGIN
+    IF EXISTS (SELECT FROM idivm.relations_below(query) AS below JOIN idivm.views v ON v.relation = below AND v.id = ANY (above)) THEN
+        RAISE invalid_recursion USING
+            MESSAGE = format('%s cannot read the maintained views %s, which read %s', view, idivm.names_of(above), view);
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION idivm.refuse_columns(view regclass, above integer[]) RETURNS void
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE invalid_table_definition USING
+        MESSAGE = format('%s cannot lose, rename or retype columns while the maintained views %s read it', view, idivm.names_of(above)),
+        HINT = 'Add columns at the end, or drop these views first.';
+END
+$$;
+
+-- Give a table the columns of the query that it waits for.
+CREATE OR REPLACE FUNCTION idivm.shape_waiting(view regclass, above integer[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM idivm.shape_table(view::text, idivm.waiting_query(u)) FROM idivm.unplanned_views u WHERE u.relation = view;
+EXCEPTION WHEN dependent_objects_still_exist OR feature_not_supported THEN
+    IF above <> '{}' THEN
+        PERFORM idivm.refuse_columns(view, above);
+    END IF;
+    RAISE;
+END
+$$;
+
 -- Turn a view into an ordinary view of a query, which the next orchestrator plans. The maintained views above it
 -- become ordinary views of their queries too, because their content belongs to the former query. The caller must
--- own them, as for every change of a view.
+-- own them, as for every change of a view. Tables that show views stay tables (59_waiting_tables.sql).
 CREATE OR REPLACE FUNCTION idivm.unplan(view regclass, columns text[], query text, options jsonb, settings jsonb, path text)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -120,6 +158,7 @@ AS $$
 DECLARE
     view_id integer := idivm.own_view(view);
     above integer[] := '{}';
+    tables regclass[];
     reader idivm.views;
     shown record;
     relation text := view;
@@ -133,6 +172,13 @@ BEGIN
             PERFORM idivm.hold_views(above || view_id);
         END IF;
     END IF;
+    -- Lower views first.
+    tables := ARRAY(
+        SELECT r.relation FROM (
+            SELECT view AS relation, 0 AS place
+            UNION ALL SELECT v.relation, -array_position(above, v.id) - 1 FROM idivm.views v WHERE v.id = ANY (above)) AS r
+        WHERE idivm.kind_of(r.relation) = 'TABLE' ORDER BY r.place = 0 DESC, r.place);
+    PERFORM idivm.refuse_table(tables);
     FOR reader IN SELECT v.* FROM idivm.views v WHERE v.id = ANY (above) LOOP
         refusal := CASE WHEN NOT idivm.owns(reader.relation) THEN format('must be owner of view %s', reader.relation)
                         ELSE idivm.distrusted(reader.definition, coalesce(reader.types, '{}'), current_user::regrole) END;
@@ -142,19 +188,29 @@ BEGIN
         END IF;
         CONTINUE WHEN EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = reader.relation);
         shown := idivm.query_of(reader);
+        IF reader.relation = ANY (tables) THEN
+            PERFORM idivm.wait_as_table(reader.relation, shown.columns, shown.query, reader.options,
+                                        reader.settings || idivm.session_settings(), 'pg_catalog, pg_temp');
+            CONTINUE;
+        END IF;
         PERFORM idivm.ask_for_plan(reader.relation, reader.options, reader.settings || idivm.session_settings());
         PERFORM idivm.show_query(reader.relation::text, shown.columns, shown.query, 'pg_catalog, pg_temp', true);
     END LOOP;
+    IF view = ANY (tables) THEN
+        PERFORM idivm.wait_as_table(view, columns, query, options, settings, path);
+        PERFORM idivm.refuse_circle(view, above);
+        PERFORM idivm.shape_waiting(view, above);
+        PERFORM idivm.uninstall(id, true) FROM unnest(above || view_id) AS id;
+        PERFORM idivm.show_waiting(one) FROM unnest(tables) AS one;
+        RETURN view;
+    END IF;
     -- This precedes the change of the query, so that the event trigger for maintained views lets it pass.
     PERFORM idivm.ask_for_plan(view, options, settings);
     BEGIN
         PERFORM idivm.show_query(relation, columns, query, path, true);
     EXCEPTION WHEN invalid_table_definition THEN
         IF above <> '{}' THEN
-            RAISE invalid_table_definition USING
-                MESSAGE = format('%s cannot lose, rename or retype columns while the maintained views %s read it',
-                                 relation, idivm.names_of(above)),
-                HINT = 'Add columns at the end, or drop these views first.';
+            PERFORM idivm.refuse_columns(view, above);
         END IF;
         -- The columns differ: only a view that no other relation reads can be dropped and created again.
         DELETE FROM idivm.unplanned_views u WHERE u.relation = view;
@@ -168,14 +224,12 @@ BEGIN
         PERFORM idivm.give_properties(view, former, properties);
         PERFORM idivm.ask_for_plan(view, options, settings);
     END;
-    IF EXISTS (SELECT FROM idivm.relations_below(view) AS below JOIN idivm.views v ON v.relation = below AND v.id = ANY (above)) THEN
-        RAISE invalid_recursion USING
-            MESSAGE = format('%s cannot read the maintained views %s, which read %s', relation, idivm.names_of(above), relation);
-    END IF;
+    PERFORM idivm.refuse_circle(view, above);
     IF view_id IS NOT NULL AND idivm.may_change_catalog() THEN
         -- Upper views first, because they capture the content of the lower views.
         PERFORM idivm.uninstall(id, true) FROM unnest(above || view_id) AS id;
     END IF;
+    PERFORM idivm.show_waiting(one) FROM unnest(tables) AS one;
     RETURN view;
 END
 $$;
@@ -184,19 +238,19 @@ COMMENT ON FUNCTION idivm.unplan(regclass, text[], text, jsonb, jsonb, text) IS
 
 CREATE OR REPLACE FUNCTION idivm.replace_view(
     view regclass, query text, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
-    options jsonb DEFAULT '{}', path text DEFAULT pg_catalog.current_setting('search_path'))
+    options jsonb DEFAULT '{}', path text DEFAULT pg_catalog.current_setting('search_path'), relation text DEFAULT NULL)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     view_id integer := idivm.own_view(view);
     wanted jsonb := idivm.checked_options(
-        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness)));
+        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness, 'relation', relation)));
 BEGIN
     RETURN idivm.unplan(view, NULL, query, idivm.options_of(view, view_id) || wanted, idivm.session_settings(), path);
 END
 $$;
-COMMENT ON FUNCTION idivm.replace_view(regclass, text, text, text, text, jsonb, text) IS
+COMMENT ON FUNCTION idivm.replace_view(regclass, text, text, text, text, jsonb, text, text) IS
     'replaces the query of a view; options that are not given stay';
 
 -- Return the options that a view was created with.
@@ -211,7 +265,8 @@ $$;
 
 CREATE OR REPLACE FUNCTION idivm.alter_view(
     view regclass, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
-    options jsonb DEFAULT '{}', name text DEFAULT NULL, schema text DEFAULT NULL, owner regrole DEFAULT NULL)
+    options jsonb DEFAULT '{}', name text DEFAULT NULL, schema text DEFAULT NULL, owner regrole DEFAULT NULL,
+    relation text DEFAULT NULL)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -220,7 +275,7 @@ DECLARE
     light CONSTANT text[] := '{maintain,staleness,schedule,refresh_group,gate,feed,feed_keep,feed_hold,log_limit,on_log_limit,initialise,on_drop,on_error}';
     view_id integer := idivm.own_view(view);
     wanted jsonb := idivm.checked_options(
-        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness)));
+        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness, 'relation', relation)));
     mode text := wanted ->> 'maintain';
     v idivm.views;
     shown record;
@@ -255,19 +310,19 @@ BEGIN
         PERFORM idivm.follow_schedule(view);
     END IF;
     IF name IS NOT NULL THEN
-        EXECUTE format('ALTER VIEW %s RENAME TO %I', view, name);
+        EXECUTE format('ALTER TABLE %s RENAME TO %I', view, name);
     END IF;
     IF schema IS NOT NULL THEN
-        EXECUTE format('ALTER VIEW %s SET SCHEMA %I', view, schema);
+        EXECUTE format('ALTER TABLE %s SET SCHEMA %I', view, schema);
     END IF;
     IF owner IS NOT NULL THEN
-        EXECUTE format('ALTER VIEW %s OWNER TO %s', view, owner);
+        EXECUTE format('ALTER TABLE %s OWNER TO %s', view, owner);
         PERFORM idivm.hand_over(view_id);
     END IF;
     RETURN view;
 END
 $$;
-COMMENT ON FUNCTION idivm.alter_view(regclass, text, text, text, jsonb, text, text, regrole) IS
+COMMENT ON FUNCTION idivm.alter_view(regclass, text, text, text, jsonb, text, text, regrole, text) IS
     'changes the options of a view, or its name, schema or owner';
 
 -- Change the mode of a planned view in this transaction: at its end, the content is up to date in the new mode.
@@ -360,7 +415,9 @@ BEGIN
     SELECT * INTO waiting FROM idivm.unplanned_views u WHERE u.relation = view;
     IF FOUND THEN
         RETURN concat_ws(
-            E'\n', format('%s: not planned yet; every read computes its query', view),
+            E'\n', format(CASE WHEN waiting.number IS NULL THEN '%s: not planned yet; every read computes its query'
+                               ELSE '%s: not planned yet; its rows are from %s, until idivm.refresh computes them anew' END,
+                          view, date_trunc('second', waiting.filled_at)),
             'options: ' || (SELECT string_agg(format('%s = %s', o.key, o.value), ', ')
                             FROM jsonb_each_text(waiting.options) AS o),
             format('waiting since %s', date_trunc('second', waiting.asked_at)),

@@ -431,6 +431,10 @@ BEGIN
                        i.name, i.comment))) AS s (place, statement)
         WHERE i.relation = view AND (s.place = 0 OR i.comment IS NOT NULL)
         ORDER BY s.place, i.name);
+    IF idivm.kind_of(view) = 'TABLE' THEN
+        indexes := ARRAY(SELECT pg_get_indexdef(i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+                         WHERE i.indrelid = view AND c.relname NOT LIKE '%\_idivm' ORDER BY i.indexrelid);
+    END IF;
     released := idivm.exchange(view, 'MATERIALIZED VIEW', query, indexes);
     DELETE FROM idivm.unplanned_views u WHERE u.relation = view;
     DELETE FROM idivm.view_indexes i WHERE i.relation = released;
@@ -457,6 +461,11 @@ DECLARE
     created regclass;
 BEGIN
     PERFORM idivm.refuse_guest('index', view);
+    IF idivm.kind_of(view) = 'TABLE' THEN
+        PERFORM set_config('search_path', path, true);
+        EXECUTE format('CREATE %sINDEX %s ON %s %s', CASE WHEN is_unique THEN 'UNIQUE ' END, quote_ident(create_index.name), view, definition);
+        RETURN;
+    END IF;
     EXECUTE format('CREATE TABLE idivm_load.%I (%s)', view::oid || '_columns', columns);
     PERFORM set_config('search_path', path, true);
     EXECUTE format('CREATE %sINDEX %s ON idivm_load.%I %s', CASE WHEN is_unique THEN 'UNIQUE ' END, quote_ident(create_index.name),
@@ -489,6 +498,10 @@ DECLARE
     view_id integer := idivm.own_view(view);
 BEGIN
     PERFORM idivm.refuse_guest('index', view);
+    IF EXISTS (SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = view AND c.relname = drop_index.name) THEN
+        EXECUTE format('DROP INDEX %s.%I', (SELECT c.relnamespace::regnamespace FROM pg_class c WHERE c.oid = view), name);
+        RETURN;
+    END IF;
     DELETE FROM idivm.view_indexes i WHERE i.relation = view AND i.name = drop_index.name;
     IF NOT FOUND THEN
         RAISE undefined_object USING MESSAGE = format('%s has no index %I of its users', view, name);

@@ -12,6 +12,7 @@ REVOKE EXECUTE ON ROUTINE
     idivm.end_statement_in_full(integer[], integer[]),
     idivm.clear_writer(),
     idivm.exchange(regclass, text, text, text[], boolean),
+    idivm.drop_waiting(),
     idivm.free_segment(integer, regclass, xid8),
     idivm.give_up(integer, boolean, text, text),
     idivm.guard_views(),

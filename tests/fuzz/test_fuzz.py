@@ -129,6 +129,13 @@ GOOD = {
         LateEnd(),
         Refresh(("shop.sums",)),
     ),
+    "a check that cannot plan again": (
+        Late((Statement("UPDATE shop.orders SET what = 'late'"),)),
+        Alone(Statement("CREATE TABLE shop.more () INHERITS (shop.orders)")),
+        Refresh(how="check"),
+        LateEnd(),
+        Refresh(how="check"),
+    ),
     "a crash": (
         Transaction((Statement("DELETE FROM shop.orders WHERE id = 1"),), "crash"),
         "UPDATE shop.orders SET price = 10 WHERE id = 2",

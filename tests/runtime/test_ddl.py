@@ -366,3 +366,17 @@ def test_writes_go_on_after_any_ddl(orc, connect, chain, capture_form, older):
     findings = orc.doctor()
     assert [f for f in findings if not f.fine and not f.mended] == []
     assert differing(plain) == set()
+
+
+def test_a_writer_that_began_with_a_key_is_not_lost(orc, connect):
+    """It logs updates, and the plan that reads them identifies rows by their content."""
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1), (2, 2)")
+    orc.create_view("v", "SELECT n, count(*) AS c FROM t GROUP BY n")
+    with connect(autocommit=False) as writer:
+        writer.execute("UPDATE t SET n = 7 WHERE id = 1")
+        orc.execute("CREATE TABLE more () INHERITS (t)")
+        assert [report.equal for report in orc.check()] == [True]
+        writer.execute("UPDATE t SET n = 8 WHERE id = 2")
+        writer.commit()
+    assert [report.equal for report in orc.check()] == [True]
+    assert orc.execute("SELECT n, c FROM v ORDER BY n")[0].rows == [(7, 1), (8, 1)]

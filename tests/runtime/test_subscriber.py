@@ -271,3 +271,41 @@ def test_a_publication_of_tables_behind_views(orc: Any, published: str) -> None:
         orc.execute(change)
         orc.refresh()
         assert all(report.equal for report in orc.check())
+
+
+def test_a_subscriber_follows_a_view_that_users_read_as_a_table(replicated: Pair) -> None:
+    """With a primary key, or with the whole old row, which identifies rows of a view without a key."""
+    replicated.publisher.execute(TABLES)
+    with orchestrator.connect(replicated.publisher.info.dsn) as orc:
+        for name, query in QUERIES_TOLD.items():
+            orc.create_view(name, query, relation="table")
+            replicated.subscriber.execute(
+                f"CREATE TABLE {name} AS {query} WITH NO DATA".replace(
+                    "FROM items", "FROM (VALUES (1, 'a', 1.0)) AS i (id, kind, price)"
+                )
+            )
+        orc.connection.execute(
+            "ALTER TABLE totals ADD PRIMARY KEY (kind); ALTER TABLE totals REPLICA IDENTITY DEFAULT"
+        )
+        replicated.subscriber.execute("ALTER TABLE totals ADD PRIMARY KEY (kind)")
+        replicated.subscribe(publication="FOR TABLE totals, kinds")
+        for change in (
+            ROWS,
+            "UPDATE items SET price = price + 1, kind = 'd' WHERE id % 2 = 0",
+            "DELETE FROM items WHERE id % 3 = 0",
+        ):
+            replicated.publisher.execute(change)
+            orc.refresh()
+            replicated.catch_up()
+            for name, query in QUERIES_TOLD.items():
+                wanted = orc.connection.execute(f"{query} ORDER BY 1, 2").fetchall()
+                told = replicated.subscriber.execute(
+                    f"SELECT * FROM {name} ORDER BY 1, 2"
+                ).fetchall()
+                assert told == wanted, (name, change)
+
+
+QUERIES_TOLD = {
+    "totals": "SELECT kind, sum(price) AS total, count(*) AS n FROM items GROUP BY kind",
+    "kinds": "SELECT kind, price > 3 AS dear FROM items",
+}

@@ -106,6 +106,7 @@ PROFILES: dict[str, tuple[Entry, ...]] = {
         Entry("logs"),
         Entry("temporal"),
         Entry("adopt"),
+        Entry("entry"),
         Entry("console"),
         Entry("compile"),
     ),
@@ -177,6 +178,7 @@ def _run(entry: Entry, folder: Path, deadline: float, pg: int | None) -> Outcome
         "logs",
         "temporal",
         "adopt",
+        "entry",
         "console",
         "compile",
     )

@@ -201,12 +201,13 @@ def read_side(source: Captured) -> Iterator[Composed]:
     else:
         group = SQL("")
         body = SQL(
-            "-- Without a key a row is its content: equal images cancel, the rest has a multiplicity.\n"
+            "-- Without a key a row is its content: equal images cancel, the rest has a multiplicity. A writer that\n"
+            "    -- began when there was a key has logged updates.\n"
             "    SELECT CASE WHEN sum(i.sign) < 0 THEN (array_agg(i.image))[1] END,\n"
             "           CASE WHEN sum(i.sign) > 0 THEN (array_agg(i.image))[1] END, abs(sum(i.sign))\n"
             "    FROM (\n        {pending}\n    ) AS p\n"
             "    CROSS JOIN LATERAL (VALUES (-1, p.old), (1, p.new)) AS i (sign, image)\n"
-            "    WHERE i.sign < 0 AND p.op = 'D' OR i.sign > 0 AND p.op = 'I'\n"
+            "    WHERE i.sign < 0 AND p.op <> 'I' OR i.sign > 0 AND p.op <> 'D'\n"
             "    GROUP BY i.image::text HAVING sum(i.sign) <> 0"
         )
     yield SQL(

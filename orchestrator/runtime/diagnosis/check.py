@@ -101,6 +101,10 @@ def compare(
     comparison, so that statement_timestamp() gives the same result in both.
     """
     shown, wanted = _columns(connection, view), _columns(connection, definition)
+    if {column.name for column in shown} == {column.name for column in wanted}:
+        # A table that users read may have its columns in another order.
+        by_name = {column.name: column for column in shown}
+        shown = [by_name[column.name] for column in wanted]
     if [column.type for column in shown] != [column.type for column in wanted]:
         return CheckResult(False, 1, 1, (_heading(wanted),), (_heading(shown),))
     if kinds:
@@ -245,10 +249,11 @@ def _columns(connection: Connection[Any], relation: Composable) -> list[_Column]
             WHERE type IN ('float4'::regtype, 'float8'::regtype, 'path'::regtype, 'polygon'::regtype, 'circle'::regtype)
             GROUP BY attnum
         )
-        SELECT a.attname, concat_ws(' ', format_type(a.atttypid, a.atttypmod),
+        SELECT a.attname, concat_ws(' ', format_type(coalesce(nullif(t.typbasetype, 0), t.oid),
+                                                     CASE WHEN t.typbasetype = 0 THEN a.atttypmod ELSE t.typtypmod END),
                                     'COLLATE ' || nullif(a.attcollation, 0)::regcollation),
                CASE WHEN drift.coarse THEN 'float4' WHEN NOT drift.coarse THEN 'float8' END
-        FROM pg_attribute a LEFT JOIN drift ON drift.attnum = a.attnum
+        FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN drift ON drift.attnum = a.attnum
         WHERE a.attrelid = %(relation)s::regclass AND a.attnum > 0 AND NOT a.attisdropped
         ORDER BY a.attnum
         """,

@@ -81,6 +81,12 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
         return Damage(
             f"CREATE OR REPLACE VIEW in plain SQL gave it another query ({query})", replaced=True
         )
+    if view.options.get("relation") == "table" and not catalog_objects.table_is_whole(
+        connection, view.id
+    ):
+        return Damage(
+            "parts are gone by which refreshes reach the table that users read", replaced=True
+        )
     if not view.stored_plan or catalog_objects.lacks_watermark(connection, view.id):
         return Damage("its rows in idivm's catalog are gone or were edited")
     if not view.is_planned:

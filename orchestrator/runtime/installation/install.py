@@ -109,7 +109,9 @@ def drop_view(connection: Connection[Any], view: ViewInfo, cascade: bool = False
         for reader_id, _ in readers:
             connection.execute("SELECT idivm.uninstall(%s)", [reader_id])
         if cascade:
-            connection.execute(SQL("DROP VIEW {} CASCADE").format(SQL(view.relation)))
+            relation = SQL(view.relation)
+            kind = SQL("VIEW" if catalog.is_plain_view(connection, relation) else "TABLE")
+            connection.execute(SQL("DROP {} {} CASCADE").format(kind, relation))
         connection.execute("SELECT idivm.uninstall(%s)", [view.id])
 
 
@@ -332,12 +334,13 @@ def _fill(
                 catalog.note_initialised(connection, names.id, prepared.initialised)
             if new.adopted is not None:
                 catalog_take_over.note_indexes(connection, new.adopted)
-            catalog_take_over.make_indexes(
-                connection,
-                catalog.relation_oid(connection, relation),
-                names.id,
-                names.state(plan.program.content),
-            )
+            if new.options.relation != "table":
+                catalog_take_over.make_indexes(
+                    connection,
+                    catalog.relation_oid(connection, relation),
+                    names.id,
+                    names.state(plan.program.content),
+                )
             if not by_writers:
                 publish = partial(publish_content, connection, plan, names, relation, replaced, new)
                 in_turns(connection, publish, attempts)

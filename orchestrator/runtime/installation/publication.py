@@ -11,6 +11,7 @@ from psycopg.errors import (
     DependentObjectsStillExist,
     InvalidTableDefinition,
     LockNotAvailable,
+    WrongObjectType,
 )
 from psycopg.sql import SQL, Composable, Identifier
 
@@ -26,7 +27,7 @@ from orchestrator.errors import (
     DatabaseError,
     UsageError,
 )
-from orchestrator.runtime.installation import feeds
+from orchestrator.runtime.installation import feeds, tables
 from orchestrator.runtime.installation.names import names_of
 from orchestrator.runtime.installation.new_view import NewView
 from orchestrator.runtime.installation.replanning import replan_readers
@@ -67,7 +68,10 @@ def publish_content(
     above = ", ".join(catalog.view_by_id(connection, reader).name for reader in readers)
     try:
         replacing = replaced is not None or given is not None
-        _show(connection, names, relation, plan.program.shown, state, replacing=replacing)
+        if new.options.relation == "table":
+            tables.shape(connection, names, relation)
+        else:
+            _show(connection, names, relation, plan.program.shown, state, replacing=replacing)
     except DependentObjectsStillExist as error:
         if not readers:
             raise
@@ -99,9 +103,18 @@ def publish_content(
     if given is not None:
         connection.execute("SELECT idivm.hand_over(%s)", [names.id])
     catalog.describe(connection, names.id)
+    if new.options.relation != "table":
+        # Further ones, if a table becomes a view.
+        catalog_take_over.make_indexes(
+            connection,
+            catalog.relation_oid(connection, relation),
+            names.id,
+            names.state(plan.program.content),
+        )
     if replaced is not None:
         feeds.hand_on(connection, replaced.id, names.id)
     feeds.bring_in_line(connection, names.id)
+    tables.bring_in_line(connection, names.id)
     if replaced is not None:
         replan_readers(connection, readers)
         connection.execute("SELECT idivm.uninstall(%s, true)", [replaced.id])
@@ -124,6 +137,10 @@ def show_again(connection: Connection[Any], view: ViewInfo) -> None:
     """Make the relation of a view show the maintained content again, whatever it shows now."""
     assert view.definition is not None and view.state is not None
     names, relation = names_of(view), SQL(view.relation)
+    if view.options.get("relation") == "table":
+        tables.shape(connection, names, relation)
+        tables.bring_in_line(connection, view.id)
+        return
     columns = [name for name, _ in catalog_objects.columns(connection, names.definition)]
     _show(connection, names, relation, columns, SQL(view.read_from or view.state), replacing=True)
     connection.execute(
@@ -140,19 +157,28 @@ def _show(
     *,
     replacing: bool,
 ) -> None:
-    options = catalog_take_over.options_of(connection, relation) if replacing else SQL("")
+    was_table = replacing and not catalog.is_plain_view(connection, relation)
+    options = (
+        catalog_take_over.options_of(connection, relation)
+        if replacing and not was_table
+        else SQL("")
+    )
     try:
         with connection.transaction():
             for statement in emit.show(
                 names, relation, columns, content, replacing=replacing, options=options
             ):
                 connection.execute(statement)
-    except InvalidTableDefinition:
-        # The columns differ. Only a view without readers can be dropped and created again.
+    except (InvalidTableDefinition, WrongObjectType):
+        # The columns differ, or it is a table. Only a relation without readers can be dropped and created again.
         if not replacing:
             raise
         with catalog_take_over.kept_properties(connection, relation):
-            connection.execute(SQL("DROP VIEW {}").format(relation))
+            if was_table:
+                tables.keep_indexes(connection, relation)
+            connection.execute(
+                SQL("DROP {} {}").format(SQL("TABLE" if was_table else "VIEW"), relation)
+            )
             for statement in emit.show(
                 names, relation, columns, content, replacing=False, options=options
             ):

@@ -27,7 +27,7 @@ from orchestrator.errors import (
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.planning.view import plan_view
 from orchestrator.runtime.errors import explain
-from orchestrator.runtime.installation import feeds, indexes, modes, sources
+from orchestrator.runtime.installation import feeds, indexes, modes, sources, tables
 from orchestrator.runtime.installation.locks import held_apart
 from orchestrator.runtime.installation.names import bound, names_of
 from orchestrator.runtime.installation.recording import record_plan
@@ -166,6 +166,7 @@ def _replan_one(
     for statement in program.create_program(plan.program, names):
         connection.execute(statement)
     connection.execute("SELECT idivm.hand_over(%s)", [view.id])
+    tables.bring_in_line(connection, view.id, fill=False)
     if feeds.has_feed(connection, view.id):
         if old is not None:
             feeds.refill(connection, names)
@@ -221,17 +222,20 @@ def _restate(
             connection.execute(statement)
     if kept:
         return None
-    catalog_take_over.make_indexes(connection, view.oid, view.id, names.state(plan.program.content))
-    options = catalog_take_over.options_of(connection, SQL(view.relation))
-    for statement in emit.create_relation(
-        plan.program,
-        names,
-        SQL(view.relation),
-        replacing=True,
-        options=options,
-        merging=plan.merges,
-    ):
-        connection.execute(statement)
+    if view.options.get("relation") != "table":
+        catalog_take_over.make_indexes(
+            connection, view.oid, view.id, names.state(plan.program.content)
+        )
+        options = catalog_take_over.options_of(connection, SQL(view.relation))
+        for statement in emit.create_relation(
+            plan.program,
+            names,
+            SQL(view.relation),
+            replacing=True,
+            options=options,
+            merging=plan.merges,
+        ):
+            connection.execute(statement)
     connection.execute(
         "UPDATE idivm.views SET relation = %s::regclass, state = %s::regclass WHERE id = %s",
         [view.relation, names.state(plan.program.content).as_string(connection), view.id],
