@@ -66,8 +66,6 @@ def _(operator: Join, inputs: Sequence[tuple[Diff, ...]], composer: Composer) ->
 
     The other diffs of both sides compare the old values of one row with the new values of the other.
     """
-    if any(frozenset() in side.keys for side in operator.children):
-        return ()
     left, right = (
         [d for d in found if isinstance(d, Update) and _keeps_pairs(operator, position, d)]
         for position, found in enumerate(inputs)
@@ -108,7 +106,13 @@ def _parts(operator: Join) -> tuple[Join, Scalar]:
 
 
 def _keeps_pairs(operator: Join, position: int, update: Update) -> bool:
-    """Return whether an update changes pairs only by conditions that are no equalities of both sides."""
+    """Return whether an update changes pairs only by conditions that are no equalities of both sides.
+
+    A change of a single row compares its old values with the new rows of the other side, so updated rows there
+    have to give up their pairs.
+    """
+    if any(frozenset() in side.keys for side in operator.children):
+        return False
     pairs, rest = _parts(operator)
     own = rest.references & frozenset(operator.children[position].columns)
     return (
