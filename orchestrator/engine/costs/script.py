@@ -41,6 +41,9 @@ WRITTEN = 4.0
 """The cost of a changed row of a stored result, in lookups, including changes of indexes."""
 
 
+HALF = 0.5
+"""The expected share of the rows of a partition that are behind a changed row."""
+
 SHARED = 0.5
 """Changed rows share groups or partitions if together they need at most this share of the accesses of
 single rows."""
@@ -150,6 +153,8 @@ class _Simulation:
             matched = rows
             if step.kind is not ChangeKind.INSERT:
                 matched = rows * self._matched(step)
+            if step.bounded:
+                matched *= HALF
             written = matched if self._recomputed.isdisjoint(step.needs) else matched * SOME
             run.applying += rows + WRITTEN * written
             run.changed[step.state] = max(run.changed[step.state], matched)

@@ -19,7 +19,6 @@ from orchestrator.algebra.ids import ids_of, used_symbols
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
-from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.traversal import rewrite, walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
@@ -316,8 +315,7 @@ class _Composition:
         return maintain(self._over_bags(operator), self.composer, role)
 
     def _maintain_first_rows(self, operator: Operator, role: str = "") -> Operator:
-        assert isinstance(operator, Selection)
-        selection = replace(operator, input=self._over_bags(operator.input))
+        selection = operator.with_children(tuple(map(self._over_bags, operator.children)))
         return maintain_first_rows(
             selection, self.composer, role or self.composer.name("first_rows")
         )

@@ -46,8 +46,9 @@ def moved_to_window(operator: Operator, cardinality: Cardinality) -> Operator:
     return moved if is_picked else operator
 
 
-def maintain_first_rows(selection: Selection, composer: Composer, role: str) -> StateScan:
+def maintain_first_rows(selection: Operator, composer: Composer, role: str) -> StateScan:
     """Store the selected rows, add the steps that maintain them, and return a scan of the state."""
+    assert isinstance(selection, Selection)
     window = selection.input
     assert isinstance(window, Window)
     require_determined(window)
