@@ -74,14 +74,15 @@ $$;
 COMMENT ON FUNCTION idivm.access_seconds(integer) IS 'the seconds that a lookup or row takes in large diffs of a view';
 
 -- Return how many pending changes may be read. Reading and sorting a change takes about as long as processing 25 rows
--- of the query, and each change leads to so many accesses. With more changes, recomputing the view is faster.
+-- of the query, and each change leads to so many accesses. With more changes, recomputing the view is faster than both
+-- together.
 CREATE OR REPLACE FUNCTION idivm.most_pending(view_id integer, query_work double precision, accesses double precision)
     RETURNS bigint
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT least(1e18, greatest(1000, least(
-        idivm.recompute_work(view_id, query_work) / 25,
-        idivm.recompute_seconds(view_id, query_work) / nullif(accesses * idivm.access_seconds(view_id), 0))))::bigint
+    SELECT least(1e18, greatest(1000, 1 / nullif(
+        25 / nullif(idivm.recompute_work(view_id, query_work), 0)
+        + accesses * idivm.access_seconds(view_id) / nullif(idivm.recompute_seconds(view_id, query_work), 0), 0)))::bigint
 $$;
 COMMENT ON FUNCTION idivm.most_pending(integer, double precision, double precision) IS
     'how many pending changes with so many accesses each may be read before recomputing the view is cheaper';

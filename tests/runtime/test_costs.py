@@ -280,3 +280,16 @@ def test_a_diff_is_applied_where_a_recompute_would_write_the_states_anew(orc):
     recomputed = "SELECT recomputed FROM idivm.watermarks WHERE view = idivm.view_id('v')"
     assert orc.execute(recomputed)[0].rows == [(False,)]
     assert all(report.equal for report in orc.check())
+
+
+def test_changes_are_read_only_if_reading_and_applying_them_pays_together(tables):
+    tables.create_view("v", "SELECT k, sum(n) AS n FROM r GROUP BY k")
+    tables.execute(
+        "DELETE FROM idivm.costs;"
+        "INSERT INTO idivm.costs (view, row_seconds, access_seconds) SELECT id, 1e-6, 5e-6 FROM idivm.views"
+    )
+    # A change costs as much as 25 rows to read, and as much as 5 * 5 rows to apply.
+    [(most, work)] = tables.execute(
+        "SELECT idivm.most_pending(id, 1e6, 5), idivm.recompute_work(id, 1e6) FROM idivm.views"
+    )[0].rows
+    assert most == pytest.approx(work / 50, abs=1)
