@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -65,65 +64,70 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-QUICK = 1
-"""Tests of a file that need a server in a quick run."""
-
-
 BOTH_FORMS = {"test_capture.py", "test_capture_in_c.py", "test_extension.py"}
 """Files whose tests run in both forms of capture on every version; others do so on the newest alone."""
 
 OLDEST, BETWEEN = 8, 20
 """Of the tests for every version, the oldest runs one of so many, and each version between as well."""
 
+REPEATED = 4
+"""Of a test that needs a server and has so many cases or more, every second one is run."""
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what only repeats other tests: on older versions, in the C form, of marked functions."""
     versions = _versions(config)
-    whole, part = config.getoption("--whole"), config.getoption("--part")
+    whole = config.getoption("--whole")
+    part: int = config.getoption("--part")
+    cases = Counter(_case(item, versions) for item in items)
     seen: Counter[tuple[str, int]] = Counter()
 
     def repeats(item: pytest.Item) -> bool:
-        params = (
-            item.callspec.params
-            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-            else {}
-        )
-        version = params.get("pg_version", versions[0])
+        function, version = case = _case(item, versions)
         is_older = version != versions[0]
-        if is_older and params.get("capture_form") == "c" and item.path.name not in BOTH_FORMS:
+        if (
+            is_older
+            and _params(item).get("capture_form") == "c"
+            and item.path.name not in BOTH_FORMS
+        ):
             return True
-        marker = item.get_closest_marker("sampled")
-        share = marker.args[0] if marker else 1
+        share = 2 if cases[case] >= REPEATED and _needs_a_server(item) else 1
+        if marker := item.get_closest_marker("sampled"):
+            share = int(marker.args[0])
         if is_older:
             share *= OLDEST if version == versions[-1] else BETWEEN
-        function = item.nodeid.partition("[")[0]
-        seen[function, version] += 1
-        return (seen[function, version] + crc32(function.encode()) + part) % share != 0
+        seen[case] += 1
+        return (seen[case] + crc32(function.encode()) + part) % share != 0
 
     _leave_out(config, items, set() if whole else {item for item in items if repeats(item)})
     if config.getoption("--quick"):
         _choose_quick(config, items)
 
 
+def _case(item: pytest.Item, versions: list[int]) -> tuple[str, int]:
+    """What the cases of a test have in common: its function, and the version."""
+    return item.nodeid.partition("[")[0], _params(item).get("pg_version", versions[0])
+
+
+def _params(item: pytest.Item) -> dict[str, Any]:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params if callspec else {}
+
+
+def _needs_a_server(item: pytest.Item) -> bool:
+    return not _SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
+
+
 def _choose_quick(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep, for a quick run, the tests that need no server and some of the others, spread over each file."""
-    chosen: list[pytest.Item] = []
-    for _, group in itertools.groupby(items, key=lambda item: item.path):
-        needing, others = [], []
-        for item in group:
-            needs = _SERVERS & set(getattr(item, "fixturenames", ())) or item.get_closest_marker(
-                "slow"
-            )
-            (needing if needs else others).append(item)
-        # One of each function, then as many as there is room for.
-        quick = [item for item in needing if not item.get_closest_marker("slow")]
-        functions: dict[str, pytest.Item] = {}
-        for item in quick:
-            functions.setdefault(getattr(item, "originalname", item.name), item)
-        first = list(functions.values())
-        step = max(1, -(-len(first) // QUICK))
-        chosen += [*others, *first[::step]]
-    _leave_out(config, items, set(items) - set(chosen))
+    """Keep, for a quick run, what needs no server, one other test of each file, and one with Spark."""
+    quick = [item for item in items if not item.get_closest_marker("slow")]
+    chosen = {item for item in quick if not _needs_a_server(item)}
+    first: dict[Any, pytest.Item] = {}
+    for item in quick:
+        if item not in chosen:
+            uses_spark = "spark" in getattr(item, "fixturenames", ())
+            first.setdefault("Spark" if uses_spark else item.path, item)
+    _leave_out(config, items, set(items) - chosen - {*first.values()})
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], dropped: set[pytest.Item]) -> None:
@@ -131,8 +135,22 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item], dropped: set[pyt
     items[:] = [item for item in items if item not in dropped]
 
 
-_SERVERS = {"connect", "dsn", "orc", "pg", "plain_dsn", "servers", "started"}
-"""Fixtures that start a server or copy a database."""
+_SERVERS = {
+    "checkout",
+    "connect",
+    "dsn",
+    "embed",
+    "orc",
+    "own",
+    "pg",
+    "pg_version",
+    "plain_dsn",
+    "replicated",
+    "servers",
+    "spark",
+    "started",
+}
+"""Fixtures that start a server, copy a database, or make an environment."""
 
 
 def _versions(config: pytest.Config) -> list[int]:

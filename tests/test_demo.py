@@ -23,6 +23,7 @@ from orchestrator.demo.views import VIEWS
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.mark.slow
 def test_the_demo_runs_to_its_end_and_every_view_is_right(
     plain_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -374,6 +374,7 @@ SCHEMA_THEN_DATA = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("parts", SCHEMA_THEN_DATA.values(), ids=SCHEMA_THEN_DATA)
 def test_a_dump_restored_into_its_own_cluster(pg: TestServer, parts: list[list[str]]) -> None:

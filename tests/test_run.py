@@ -167,6 +167,7 @@ def test_two_at_once_make_one_environment(tmp_path: Path) -> None:
     assert checkout.installs == 1
 
 
+@pytest.mark.slow
 def test_a_checkout_that_cannot_be_written_is_left_alone(scratch: Path) -> None:
     python = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
     usable = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))"
@@ -236,6 +237,7 @@ def test_a_python_without_venv_says_what_to_install(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_packages_that_cannot_be_had_are_explained(tmp_path: Path) -> None:
     checkout = Checkout(tmp_path)
     (tmp_path / "pyproject.toml").write_text(PYPROJECT.replace("[]", '["a-package-to-be-had"]'))

@@ -307,6 +307,13 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--orders", type=int, default=1_000_000, help="rows of the larger table")
     sub.add_argument("--repeat", type=int, default=3, help="rounds")
 
+    sub = bench(
+        "console", "serve with metrics and the console over idle views, and its pages in Chromium"
+    )
+    sub.add_argument("--views", type=int, default=200, help="number of idle views")
+    sub.add_argument("--seconds", type=float, default=60, help="how long to watch serve")
+    sub.add_argument("--repeat", type=int, default=9, help="visits of the page")
+
     sub = bench("compile", "time to plan and create views over growing queries")
     sub.add_argument(
         "--tables",

@@ -115,6 +115,7 @@ def test_a_server_of_its_own_is_durable_and_leaves_nothing(pg_version: int) -> N
         psycopg.connect(dsn)
 
 
+@pytest.mark.slow
 def test_a_killed_measurement_leaves_no_server() -> None:
     program = """
 import os, signal

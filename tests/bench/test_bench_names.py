@@ -100,6 +100,7 @@ def test_larger_queries_are_measured(dsn: str, monkeypatch: pytest.MonkeyPatch) 
         compiling.run(shapes=["round"])
 
 
+@pytest.mark.slow
 def test_a_strategy_that_is_not_there_is_refused() -> None:
     with pytest.raises(UsageError, match="no strategy 'fast'"):
         compiling.run(strategies=["fast"])

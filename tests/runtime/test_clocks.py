@@ -69,13 +69,16 @@ QUERIES = {
 }
 
 
-def test_content_follows_the_time(orc: Orchestrator, part: int) -> None:
+@pytest.mark.slow
+def test_content_follows_the_time(orc: Orchestrator, part: int, whole: bool) -> None:
     prepare(orc)
     rng = random.Random(part)
     zone = rng.choice(["Europe/Berlin", "America/New_York", "UTC", "Australia/Lord_Howe"])
     orc.execute(f"SET TimeZone = '{zone}'")
     names: dict[str, str] = {}
     for number, query in enumerate(QUERIES):
+        if not whole and (part + number) % 3:
+            continue
         strategy = STRATEGIES[(part + number) % len(STRATEGIES)]
         orc.create_view(f"{query}_{strategy}", QUERIES[query], strategy=strategy)
         orc.create_view(f"{query}_auto", QUERIES[query])

@@ -66,6 +66,7 @@ def values(text):
     }
 
 
+@pytest.mark.slow
 def test_openmetrics_have_the_values_of_the_catalog(shop, dsn):
     events, stop = [], threading.Event()
     with orchestrator.connect(dsn) as serving:

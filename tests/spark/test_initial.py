@@ -125,6 +125,7 @@ def test_expressions_give_the_same_to_the_bit(orc: Orchestrator, spark: Any) -> 
     assert by_spark(view) == {"content"}, makers(view)
 
 
+@pytest.mark.slow
 def test_rows_are_counted_of_a_table_of_which_no_column_is_read(
     orc: Orchestrator, spark: Any
 ) -> None:

@@ -201,6 +201,7 @@ def test_enumerating_says_by_what_rows_are_found(orc):
     assert list(orc.enumerate("v", {"d": "p", "a": 1})) == [(1, "p", "f", 2, 11)]
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_view_above_it_is_computed_after_it_and_another_content_may_take_its_place(orc):
     orc.execute(TABLES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 TABLES = """
 CREATE TABLE shops (shop int PRIMARY KEY, size int NOT NULL);
 CREATE TABLE days (shop int, day int, rain int, PRIMARY KEY (shop, day));
@@ -32,6 +34,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.slow
 def test_tables_take_the_place_of_views_that_cost_more(orc):
     orc.execute(TABLES)
     for name, query in VIEWS.items():

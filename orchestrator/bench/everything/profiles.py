@@ -41,47 +41,48 @@ class Entry:
 
 PROFILES: dict[str, tuple[Entry, ...]] = {
     "quick": (
-        Entry("parts", "--scale 0.1 --repeat 3 --d 100 5000 --j 2 4 6 --s 12 100 --f 20", 110),
+        Entry("parts", "--scale 0.1 --repeat 2 --d 100 5000 --j 4 --s 100 --f", 100),
         Entry(
             "parts",
             "--cold --scale 0.1 --repeat 1 --d 200 --j --s 6 100 --f --strategy id --strategy tuple",
-            60,
+            40,
             "cold",
         ),
         Entry("bsma", "--scale 0.002 --repeat 2", 65),
         Entry(
-            "skew", "--graph worst --sizes 2000 8000 --epsilon 0 1/2 1 --updates 12", 30, "worst"
+            "skew", "--graph worst --sizes 2000 8000 --epsilon 0 1/2 1 --updates 12", 40, "worst"
         ),
         Entry(
             "skew",
             "--graph pairs four_path in_a_row --sizes 4000 16000 --epsilon 1/2 --updates 8",
-            95,
+            75,
             "pairs",
         ),
-        Entry("fivm", "--part updates --sizes 4000 40000", 45, "updates"),
-        Entry("fivm", "--part training --rows 5000 --repeat 2", 70, "training"),
+        Entry("fivm", "--part updates --sizes 4000 40000", 25, "updates"),
+        Entry("fivm", "--part training --rows 5000 --repeat 2", 50, "training"),
         Entry(
             "fivm",
-            "--part stream --part triangles --part information --rows 4000 --features 3"
-            " --batches 200 --limit 8",
-            85,
+            "--part stream --part triangles --rows 2000 --features 3 --batches 200 --limit 3",
+            80,
             "streams",
         ),
         Entry(
             "fivm",
-            "--part joins --part sum --part housing --part matrices --rows 4000 --features 6"
-            " --intervals 1 8 --scales 2 5 --postcodes 10 --matrices 16 32 --limit 8 --repeat 2",
-            60,
+            "--part joins --part sum --rows 2000 --intervals 1 8 --scales 2 --limit 3 --repeat 2",
+            85,
             "joins",
         ),
-        Entry("tpch", "--scale 0.01 --rounds 2", 90),
-        Entry("eager", "--parts 20000 --repeat 15", 30),
-        Entry("compile", "--tables 5 8 --repeat 1 --shapes", 45),
-        Entry("capture", "--seconds 1 --rows 10000 --repeat 2", 45),
+        Entry(
+            "fivm", "--part housing --part matrices --postcodes 10 --matrices 16 32", 50, "matrices"
+        ),
+        Entry("tpch", "--scale 0.01 --rounds 2", 75),
+        Entry("eager", "--parts 20000 --repeat 15", 25),
+        Entry("compile", "--tables 5 8 --repeat 1 --shapes", 35),
+        Entry("capture", "--seconds 1 --rows 10000 --repeat 2", 55),
         Entry(
             "fivm",
             "--part covariance --features 6 --rows 5000 --batches --repeat 2 --limit 10",
-            70,
+            65,
             "covariance",
         ),
     ),
@@ -105,6 +106,7 @@ PROFILES: dict[str, tuple[Entry, ...]] = {
         Entry("logs"),
         Entry("temporal"),
         Entry("adopt"),
+        Entry("console"),
         Entry("compile"),
     ),
 }
@@ -175,6 +177,7 @@ def _run(entry: Entry, folder: Path, deadline: float, pg: int | None) -> Outcome
         "logs",
         "temporal",
         "adopt",
+        "console",
         "compile",
     )
     started = time.monotonic()

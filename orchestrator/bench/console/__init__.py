@@ -1,0 +1,1 @@
+"""Measure the console, and the program that serves it."""
