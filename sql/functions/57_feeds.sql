@@ -75,7 +75,9 @@ DECLARE
         E'\nDECLARE\n    number bigint;\nBEGIN\n    IF EXISTS (SELECT FROM %%s) AND NOT (%s) THEN\n'
         '%s        INSERT INTO %s (%skind, %%s)\n        SELECT %s', condition, prepare, log, first, value);
     tail CONSTANT text := E';\n    END IF;\n    RETURN NULL;\nEND\n';
-    numbered CONSTANT text := '(SELECT row_number() OVER () AS idivm_nth, t.* FROM %s AS t) AS %s';
+    -- A content may have columns of any name.
+    numbered text := format('(SELECT row_number() OVER () AS idivm_nth, %s FROM %%s AS t) AS %%s',
+                            idivm.feed_columns(columns, 't.%2$I AS c_%1$s'));
 BEGIN
     PERFORM idivm.create_content_trigger(functions || '_insert()', triggers || '_insert', content, 'insert',
         format(head, 'new_rows', new_columns) || format('''I'', %s FROM new_rows AS n', new_values) || tail);
@@ -85,7 +87,8 @@ BEGIN
         format(head, 'new_rows', old_columns || ', ' || new_columns)
         || format(E'''U'', %s, %s FROM %s JOIN %s USING (idivm_nth)\n'
                   '        WHERE ROW(%1$s)::record OPERATOR(pg_catalog.*<>) ROW(%2$s)::record',
-                  old_values, new_values, format(numbered, 'old_rows', 'o'), format(numbered, 'new_rows', 'n')) || tail);
+                  idivm.feed_columns(columns, 'o.c_%1$s'), idivm.feed_columns(columns, 'n.c_%1$s'),
+                  format(numbered, 'old_rows', 'o'), format(numbered, 'new_rows', 'n')) || tail);
 END
 $$;
 COMMENT ON FUNCTION idivm.append_changes(regclass, text, text, text, text[], text, text, text, text) IS

@@ -464,3 +464,19 @@ def test_concurrent_writers_of_an_eager_view_are_read_in_order(shop):
         thread.join()
     replica.follow()
     assert replica.agrees()
+
+
+@pytest.mark.parametrize("mode", ["deferred", "eager"])
+def test_a_content_that_numbers_equal_rows_has_a_feed(orc, mode):
+    """Its hidden columns have the names that the triggers of feeds use, too."""
+    orc.execute(
+        "CREATE TABLE a (n int); CREATE TABLE b (x int); INSERT INTO a VALUES (1), (1); INSERT INTO b VALUES (1)"
+    )
+    orc.create_view(
+        "v", "SELECT (SELECT max(x) FROM b) AS m FROM a", maintain=mode, feed="on", strategy="id"
+    )
+    orc.execute("UPDATE b SET x = 2")
+    orc.refresh()
+    assert orc.check("v")[0].equal
+    feed = "SELECT kind, new FROM idivm.changes('v') WHERE kind = 'update'"
+    assert orc.connection.execute(feed).fetchall() == [("update", {"m": 2})] * 2
