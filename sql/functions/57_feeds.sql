@@ -159,8 +159,8 @@ BEGIN
             || string_agg(format(
                 'SELECT c.refresh, c.seq, CASE c.kind WHEN ''I'' THEN ''insert'' WHEN ''U'' THEN ''update'' WHEN ''D'' THEN ''delete'''
                 ' ELSE ''restart'' END AS kind, r.at, r.xid,'
-                ' CASE c.kind WHEN ''R'' THEN %5$L::jsonb WHEN ''I'' THEN NULL ELSE (SELECT to_jsonb(x) FROM (SELECT %3$s) AS x) END AS old,'
-                ' CASE c.kind WHEN ''R'' THEN %6$L::jsonb WHEN ''D'' THEN NULL ELSE (SELECT to_jsonb(x) FROM (SELECT %4$s) AS x) END AS new'
+                ' CASE c.kind WHEN ''R'' THEN %5$L::jsonb WHEN ''I'' THEN NULL ELSE (SELECT to_jsonb(x.*) FROM (SELECT %3$s) AS x) END AS old,'
+                ' CASE c.kind WHEN ''R'' THEN %6$L::jsonb WHEN ''D'' THEN NULL ELSE (SELECT to_jsonb(x.*) FROM (SELECT %4$s) AS x) END AS new'
                 ' FROM idivm_feed.%1$I AS c JOIN idivm_feed.refreshes AS r ON r.feed = %2$s AND r.refresh = c.refresh'
                 ' WHERE (SELECT has_table_privilege(f.relation, ''SELECT'') FROM idivm_feed.feeds AS f WHERE f.id = %2$s)',
                 'f' || show_feed.feed || '_' || e.epoch, show_feed.feed, idivm.feed_columns(e.columns, 'c.o_%1$s AS %2$I'),
@@ -446,7 +446,7 @@ DECLARE
 BEGIN
     IF snapshot THEN
         RETURN QUERY EXECUTE format(
-            'SELECT $1, row_number() OVER (), ''snapshot'', statement_timestamp(), NULL::jsonb, to_jsonb(x) FROM (SELECT t.* FROM %s AS t) AS x', view)
+            'SELECT $1, row_number() OVER (), ''snapshot'', statement_timestamp(), NULL::jsonb, to_jsonb(x.*) FROM (SELECT t.* FROM %s AS t) AS x', view)
             USING f.position;
         RETURN;
     END IF;

@@ -480,3 +480,14 @@ def test_a_content_that_numbers_equal_rows_has_a_feed(orc, mode):
     assert orc.check("v")[0].equal
     feed = "SELECT kind, new FROM idivm.changes('v') WHERE kind = 'update'"
     assert orc.connection.execute(feed).fetchall() == [("update", {"m": 2})] * 2
+
+
+def test_columns_may_have_the_names_of_the_rows_in_queries(orc):
+    orc.execute("CREATE TABLE a (x int PRIMARY KEY, t int)")
+    orc.create_view("v", "SELECT x, t, x AS c, t AS n, x AS o FROM a", feed="on")
+    orc.execute("INSERT INTO a VALUES (1, 2)")
+    orc.refresh()
+    row = {"x": 1, "t": 2, "c": 1, "n": 2, "o": 1}
+    changes = "SELECT new FROM idivm.changes('v', snapshot => {})"
+    assert orc.connection.execute(changes.format("true")).fetchall() == [(row,)]
+    assert orc.connection.execute(changes.format("false")).fetchall() == [(row,)]
