@@ -100,6 +100,7 @@ def test_every_view_is_kept_right_by_every_strategy(
     assert network.connection.execute(query.text.encode()).fetchall() != before
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 def test_measures_and_leaves_nothing(pg_version: int, tmp_path: Path) -> None:
     with durable_server(pg_version) as dsn:
@@ -120,6 +121,7 @@ def test_measures_and_leaves_nothing(pg_version: int, tmp_path: Path) -> None:
     assert draw_bsma(report, path) == path and path.stat().st_size > 1000
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 def test_measures_cold(pg_version: int) -> None:
     report = bsma.run(

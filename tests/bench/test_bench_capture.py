@@ -18,6 +18,7 @@ from orchestrator.errors import NameTakenError, UsageError
 Connect = Callable[..., Connection[Any]]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 def test_measures_every_form_of_capture(pg_version: int) -> None:
     """On one version: what it is made of is tested on all."""

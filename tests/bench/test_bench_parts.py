@@ -158,6 +158,7 @@ def test_a_view_that_is_wrong_is_refused(loaded: Orchestrator) -> None:
         require_equal(loaded, [view])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_measures_and_leaves_nothing(pg_version: int, tmp_path: Path) -> None:
     with durable_server(pg_version) as dsn:

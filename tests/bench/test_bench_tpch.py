@@ -28,6 +28,7 @@ def silent(text: str) -> None:
     pass
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 def test_every_view_is_its_querys_answer_after_every_round(dsn: str) -> None:
     report = tpch.run(dsn=dsn, scale=SCALE, rounds=2, share=0.05, check=True, say=silent)

@@ -41,6 +41,7 @@ def plainly(orc: Orchestrator) -> Iterator[psycopg.Connection]:
         yield connection
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.integration
 def test_nothing_that_postgresql_takes_is_refused(

@@ -307,6 +307,7 @@ def test_the_command_survives_lost_connections_and_ends_at_a_signal(
     assert orc.streams() == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 def test_a_command_killed_in_its_last_transaction_continues(
     orc: Orchestrator, tmp_path: Path, dsn: str
@@ -361,6 +362,7 @@ def spark() -> Iterator[Any]:
         yield session
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 def test_a_streaming_source_of_spark_continues_from_the_database(
     orc: Orchestrator, spark: Any, tmp_path: Path
