@@ -69,6 +69,7 @@ def test_refresh_reports_each_view(shop):
             "seconds": pytest.approx(0, abs=60),
             "error": None,
             "recomputed": False,
+            "waits_for": None,
         }
     ]
     assert "total" in shop("refresh", "total")[1]

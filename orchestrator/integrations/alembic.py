@@ -44,10 +44,10 @@ class CreateMaintainedViewOp(_ViewOp):
 
     @classmethod
     def create_maintained_view(
-        cls, operations: Operations, relation: str, query: str, **options: str
+        cls, operations: Operations, view: str, query: str, **options: str
     ) -> None:
         """Create a maintained view of a query, with options such as `maintain="eager"`."""
-        operations.invoke(cls(relation, query, options))
+        operations.invoke(cls(view, query, options))
 
     def reverse(self) -> MigrateOperation:
         """Return the operation that drops the view."""
@@ -60,10 +60,10 @@ class ReplaceMaintainedViewOp(_ViewOp):
 
     @classmethod
     def replace_maintained_view(
-        cls, operations: Operations, relation: str, query: str, **options: str
+        cls, operations: Operations, view: str, query: str, **options: str
     ) -> None:
         """Change the query of a maintained view. Options that are not given stay."""
-        operations.invoke(cls(relation, query, options))
+        operations.invoke(cls(view, query, options))
 
     def reverse(self) -> MigrateOperation:
         """Return the operation that restores the view's former query and options."""

@@ -7,7 +7,6 @@ degrees of its most common values make that cheaper.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -48,9 +47,6 @@ SAVED = 5.0
 
 TREE_MARGIN, TREE_SAVED = 0.3, 20.0
 """The margin and the saving for a view tree that replaces another plan."""
-
-CACHE_SAVES = 2.0
-"""A cache must make a change cheaper by this factor: large changes and recomputes write its rows, too."""
 
 MOST_COMPARED = 300
 """Above this number of operators only one variant is planned: planning is slow, and `id` usually wins."""
@@ -256,16 +252,14 @@ def _least(estimates: Mapping[str, Estimate]) -> str:
         for name, estimate in estimates.items()
     }
     for name in others:
-        # A cache takes space, and a large diff writes its rows, so it must save a good part. If both variants
-        # were measured, this is known. A view tree stores several views, and the model ignores what a large
-        # diff does to each of them.
+        # A cache takes space, and writing its rows costs more than reading other rows, so the variant
+        # without a cache needs no margin. A view tree stores several views, and the model ignores what
+        # a large diff does to each of them.
         margin, least = MARGIN, SAVED
         if name == Strategy.VIEW_TREE:
             margin, least = TREE_MARGIN, TREE_SAVED
         elif name == _UNCACHED:
-            price = estimates[name].price
-            margin = 1.0 if price is not None and not price.views else CACHE_SAVES
-            least = -math.inf
+            margin, least = 1.0, 0.0
         saved = estimates[best].accesses - estimates[name].accesses
         measured = estimates[name].access_microseconds is not None
         if total[name] < margin * total[best] and (measured or saved >= least):
