@@ -178,7 +178,13 @@ def test_a_query_that_is_killed_goes_on_with_each_change_once(
     """It is killed between two batches, and in one, while it waits for the rows of the feed."""
     import pyarrow.dataset
 
-    command = [sys.executable, str(Path(__file__).with_name("follow.py")), dsn, "v", str(tmp_path)]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("follow_steps.py")),
+        dsn,
+        "v",
+        str(tmp_path),
+    ]
 
     def start() -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A query of Structured Streaming that carries the changes of a view to Parquet files: `python follow.py DSN VIEW FOLDER`.
+"""A query of Structured Streaming that carries the changes of a view to Parquet files: `python follow_steps.py DSN VIEW FOLDER`.
 
 It prints a line for each batch that is done.
 """
