@@ -3,7 +3,6 @@ and the catalog stores them.
 """
 
 from orchestrator.deltascript.plan.costs import (
-    TOGETHER,
     Cost,
     Estimate,
     MissingIndex,
@@ -57,7 +56,6 @@ __all__ = [
     "CACHE",
     "CONTENT",
     "ON_READ",
-    "TOGETHER",
     "VERSION",
     "Analyse",
     "Apply",
