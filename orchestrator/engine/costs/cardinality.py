@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -88,6 +88,9 @@ def _is_not_null(tree: Tree) -> bool:
         and isinstance(tree.expression, exp.Null)
     )
 
+
+REPEATED = 4.0
+"""The fewest rows that share a value for which a search among the values of a group pays."""
 
 _WIDER = frozenset({"bigint", "double precision", "numeric"})
 """Types to which casts keep different numbers apart."""
@@ -314,6 +317,11 @@ class Cardinality:
             return min(total, 1.0) / max(map(self.distinct, additional), default=1.0)
         share = min(shares.get(column) or 1 / self.distinct(column) for column in by)
         return max(1.0, total * share) if total else 0.0
+
+    def repeats(self, rows: Operator, by: Iterable[Column]) -> bool:
+        """Return whether several rows share the values of some columns, as far as is known."""
+        self.learn(rows)
+        return not self.knows(rows) or self.fanout(rows, frozenset(by)) >= REPEATED
 
     def refers(self, rows: Operator, by: frozenset[Column]) -> bool:
         """Return whether rows are looked up by a foreign key to the table with inserted or deleted

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from orchestrator.algebra.analysis.duplicate_columns import distinguishable
@@ -66,9 +66,6 @@ for module in pkgutil.iter_modules(rules.__path__):
 MANY_LOOKUPS = 10.0
 """A step that needs at least so many lookups for each row of a diff records their number. Its cost then
 depends on how many rows the diff has in a refresh."""
-
-REPEATED = 4.0
-"""The fewest rows that share a value for which a search among the values of a group pays."""
 
 
 def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
@@ -145,7 +142,7 @@ class _Composition:
         )
         self.composer.in_steps = self._split_joins
         self.cardinality = Cardinality(self.composer, request.statistics)
-        self.composer.repeats = self._repeats
+        self.composer.repeats = self.cardinality.repeats
         # Nothing asks for the names of tables from here on, so scans can turn into captured leaves.
         identified = replace(identified, root=rewrite(identified.root, _capture_scan))
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
@@ -211,11 +208,6 @@ class _Composition:
             lambda lookup: cardinality.fanout(lookup.rows, frozenset(lookup.by)),
             lambda rows: composer.assign("reached", rows, rows.columns),
         )
-
-    def _repeats(self, rows: Operator, by: Collection[Column]) -> bool:
-        cardinality = self.cardinality
-        cardinality.learn(rows)
-        return not cardinality.knows(rows) or cardinality.fanout(rows, frozenset(by)) >= REPEATED
 
     def _content(self, root: Operator) -> None:
         """Store the content: the groups themselves, a numbered bag, or rows with IDs."""
