@@ -22,7 +22,7 @@ from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.engine.composer import Composer
 
 _CONTINUOUS = {*INTEGERS, "real", "double precision"}
-"""Types of which percentile_cont is computed with floats; of numeric, also equal values look different."""
+"""Types that percentile_cont takes as floats."""
 
 _EXACT = {
     *INTEGERS,

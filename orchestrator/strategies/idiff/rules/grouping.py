@@ -274,7 +274,7 @@ def _with_found(
     composer: Composer,
 ) -> Operator:
     """Return the changes of groups with the new percentiles and modes, in the columns `found`."""
-    by = groups.by
+    by, own = groups.by, grouped.columns
     affected = composer.assign(PARTS, Distinct(shown(changed.plan, by)), by) if by else None
     for argument in dict.fromkeys(item.argument for item in groups.ordered):
         counted = values[argument]
@@ -289,7 +289,7 @@ def _with_found(
         result, _ = copied(result, composer.symbols, names)
         condition = same(((column, names[column]) for column in by), grouped.not_null)
         grouped = LeftJoin(grouped, result, condition)
-    return shown(grouped, (c for c in grouped.columns if c not in {*names} - {*by}))
+    return shown(grouped, (*own, *found.values()))
 
 
 def _groups_to_read_again(upkeep: Upkeep, groups: Groups, delta: DiffScan) -> DiffScan:
