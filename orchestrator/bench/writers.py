@@ -199,19 +199,24 @@ def databases(dsn: str, scale: int, say: Callable[[str], None]) -> Iterator[None
 
 
 @contextmanager
-def served_by_serve(dsn: str) -> Iterator[None]:
-    """Run `idivm serve` on a database."""
-    command = [sys.executable, "-m", "orchestrator.cli.main", "serve", "--json"]
+def served_by_serve(dsn: str, *options: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Run `idivm serve` on a database. Give its process, and the messages of its events until it is connected."""
+    command = [sys.executable, "-m", "orchestrator.cli.main", "serve", "--json", *options]
     # The list of processes must not show a password in the connection string.
     environment = {**os.environ, "IDIVM_DSN": dsn}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     try:
-        if not any(json.loads(line)["event"] == "connected" for line in process.stdout):
+        messages: dict[str, str] = {}
+        for event in map(json.loads, process.stdout):
+            if event["event"] == "connected":
+                break
+            messages[event["event"]] = event.get("message")
+        else:
             raise ServerError("idivm serve ended before it was at work; run it to see why.")
         reader = threading.Thread(target=process.stdout.read)
         reader.start()
-        yield
+        yield process.pid, messages
     finally:
         process.terminate()
         process.wait()

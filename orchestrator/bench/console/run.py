@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from psycopg.sql import SQL, Identifier, Literal
@@ -17,7 +15,8 @@ from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.console.browser import chromium
 from orchestrator.bench.measure import STEADY, machine, own_server
 from orchestrator.bench.report import Bar, Report, progress
-from orchestrator.errors import ServerError, UsageError
+from orchestrator.bench.writers import served_by_serve
+from orchestrator.errors import UsageError
 
 CORE_BELOW = 2.0
 MEGABYTES_BELOW = 150.0
@@ -58,7 +57,10 @@ def run(
         with closing(connect(dsn)) as orchestrator:
             _create(orchestrator, views, say)
             facts = machine(orchestrator.connection)
-        with _served(dsn) as (process, url):
+        # Port 0 lets the system choose.
+        ports = ("--metrics", "0", "--console", "0")
+        with served_by_serve(dsn, *ports) as (pid, messages):
+            url = messages["console"]
             page = browser.new_page()
             page.goto(url)
             paints, updates = [], []
@@ -69,7 +71,7 @@ def run(
             shown = page.locator("#views tbody tr").count()
             page.close()
             say(f"watching serve for {seconds:g} seconds")
-            core, megabytes = _cost(process, seconds)
+            core, megabytes = _cost(pid, seconds)
     # The first visit starts what later ones find.
     paint, update = statistics.median(paints[1:]), statistics.median(updates[1:])
     row = {
@@ -105,35 +107,14 @@ def _create(orchestrator: Orchestrator, views: int, say: Callable[[str], None]) 
         orchestrator.create_view(f"console_view_{number}", query.as_string(orchestrator.connection))
 
 
-@contextmanager
-def _served(dsn: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run `idivm serve` with metrics and the console in its own process; give the console's URL."""
-    command = [sys.executable, "-m", "orchestrator.cli.main", "serve", "--dsn", dsn]
-    # Port 0 lets the system choose.
-    ports = ["--metrics", "0", "--console", "0"]
-    with subprocess.Popen(
-        [*command, *ports], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                words = [word for word in line.split() if "?token=" in word]
-                if words:
-                    yield process, words[0].rstrip(".")
-                    return
-            raise ServerError("idivm serve ended before it served the console.")
-        finally:
-            process.terminate()
-
-
-def _cost(process: subprocess.Popen[str], seconds: float) -> tuple[float, float]:
+def _cost(pid: int, seconds: float) -> tuple[float, float]:
     """Watch a process; return the percentage of a core that it takes, and its megabytes."""
     # What the pages asked for last is over.
     time.sleep(2)
-    before, started = _ticks(process.pid), time.monotonic()
+    before, started = _ticks(pid), time.monotonic()
     time.sleep(seconds)
-    used = (_ticks(process.pid) - before) / os.sysconf("SC_CLK_TCK")
-    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii", errors="replace")
+    used = (_ticks(pid) - before) / os.sysconf("SC_CLK_TCK")
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     [kilobytes] = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")]
     return 100 * used / (time.monotonic() - started), int(kilobytes) / 1024
 
