@@ -47,7 +47,12 @@ from orchestrator.runtime.installation import indexes, modes
 from orchestrator.runtime.installation.locks import held, held_apart
 from orchestrator.runtime.installation.names import bound
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
-from orchestrator.runtime.installation.publication import ATTEMPTS, in_turns, publish_content
+from orchestrator.runtime.installation.publication import (
+    ATTEMPTS,
+    in_turns,
+    make_indexes_of_users,
+    publish_content,
+)
 from orchestrator.runtime.installation.recording import record_plan
 from orchestrator.runtime.installation.replanning import warn
 
@@ -335,12 +340,7 @@ def _fill(
             if new.adopted is not None:
                 catalog_take_over.note_indexes(connection, new.adopted)
             if new.options.relation != "table":
-                catalog_take_over.make_indexes(
-                    connection,
-                    catalog.relation_oid(connection, relation),
-                    names.id,
-                    names.state(plan.program.content),
-                )
+                make_indexes_of_users(connection, plan, names, relation)
             if not by_writers:
                 publish = partial(publish_content, connection, plan, names, relation, replaced, new)
                 in_turns(connection, publish, attempts)

@@ -105,12 +105,7 @@ def publish_content(
     catalog.describe(connection, names.id)
     if new.options.relation != "table":
         # Further ones, if a table becomes a view.
-        catalog_take_over.make_indexes(
-            connection,
-            catalog.relation_oid(connection, relation),
-            names.id,
-            names.state(plan.program.content),
-        )
+        make_indexes_of_users(connection, plan, names, relation)
     if replaced is not None:
         feeds.hand_on(connection, replaced.id, names.id)
     feeds.bring_in_line(connection, names.id)
@@ -118,6 +113,18 @@ def publish_content(
     if replaced is not None:
         replan_readers(connection, readers)
         connection.execute("SELECT idivm.uninstall(%s, true)", [replaced.id])
+
+
+def make_indexes_of_users(
+    connection: Connection[Any], plan: MaintenancePlan, names: Names, relation: Composable
+) -> None:
+    """Create the indexes that users had on a view on the table that holds its content now."""
+    catalog_take_over.make_indexes(
+        connection,
+        catalog.relation_oid(connection, relation),
+        names.id,
+        names.state(plan.program.content),
+    )
 
 
 def in_turns(connection: Connection[Any], publish: Callable[[], None], attempts: int) -> None:
