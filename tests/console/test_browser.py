@@ -4,16 +4,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from watching import watching
 
-import orchestrator
 from orchestrator.bench.console.browser import chromium
-from orchestrator.catalog.search_path import pin
 from orchestrator.console.app import served
-from orchestrator.console.data import Data
 from orchestrator.errors import UsageError
 from orchestrator.runtime.monitoring.address import Address
 from orchestrator.runtime.monitoring.sample import Monitor
-from orchestrator.runtime.sessions import open_session
 
 MANY = 200
 
@@ -61,21 +58,12 @@ def shop(orc):
 
 
 @contextmanager
-def console(dsn, monitor=Monitor, **options):
-    def connect():
-        connection = open_session(dsn)
-        pin(connection)
-        return connection
-
-    watching = monitor(connect)
-    source = Data(watching, lambda: orchestrator.connect(dsn))
-    try:
-        with served(
-            source, Address("127.0.0.1", 0), token=None, allow_refresh=True, **options
-        ) as url:
-            yield url
-    finally:
-        watching.close()
+def console(dsn, monitor=Monitor):
+    with (
+        watching(dsn, monitor) as source,
+        served(source, Address("127.0.0.1", 0), token=None, allow_refresh=True) as url,
+    ):
+        yield url
 
 
 @contextmanager

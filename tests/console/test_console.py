@@ -11,17 +11,14 @@ import pytest
 from starlette.testclient import TestClient
 from stepping import until
 from textual.widgets import DataTable
+from watching import watching
 
 import orchestrator
-from orchestrator.catalog.search_path import pin
 from orchestrator.console.app import application
-from orchestrator.console.data import Data
 from orchestrator.console.guard import HEADERS
 from orchestrator.console.top import Top
 from orchestrator.errors import UsageError
 from orchestrator.runtime.monitoring.address import require
-from orchestrator.runtime.monitoring.sample import Monitor
-from orchestrator.runtime.sessions import open_session
 
 URL = "http://localhost:9188"
 EVIL = '<script>alert("x")</script>'
@@ -44,16 +41,8 @@ def shop(orc):
 
 @pytest.fixture
 def source(dsn):
-    def connect():
-        connection = open_session(dsn)
-        pin(connection)
-        return connection
-
-    monitor = Monitor(connect)
-    pages = Data(monitor, lambda: orchestrator.connect(dsn))
-    yield pages
-    pages.close()
-    monitor.close()
+    with watching(dsn) as pages:
+        yield pages
 
 
 @pytest.fixture
