@@ -275,7 +275,7 @@ def with_groups(connection: Connection[Any], view_ids: Sequence[int]) -> list[in
 
 
 def waiting(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, str]:
-    """Return which views were left as they are in the open transaction, and what their gates wait for."""
+    """Return the views that the open transaction skipped for a closed gate, and what each gate waits for."""
     rows = connection.execute(
         "SELECT v.id, idivm.status_of_gate(v.id) FROM idivm.views v"
         " WHERE v.id = ANY (%s) AND v.options ?| '{refresh_group,gate}'",

@@ -239,7 +239,7 @@ class Runner(Acts):
             raise CaseError("check", "", f"check says that {unequal} differ, the oracle does not")
 
     def _with_group(self, names: Sequence[str]) -> list[str]:
-        """Return views with those that are refreshed together with them."""
+        """Return views and the other members of their refresh groups."""
         group = [name for name, view in self.views.items() if "refresh_group" in dict(view.options)]
         return [*names, *(set(group) - set(names))] if set(group) & set(names) else list(names)
 

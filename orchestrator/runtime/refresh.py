@@ -33,7 +33,7 @@ class RefreshReport:
     recomputed: bool = False
     """Whether the view was recomputed."""
     waits_for: str | None = None
-    """What its gate waits for, if the view was therefore left as it is."""
+    """What its gate waits for, if that kept the view from being refreshed."""
 
 
 class RefreshError(DatabaseError):

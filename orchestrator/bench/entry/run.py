@@ -177,7 +177,7 @@ def _serve(dsn: str, stop: threading.Event) -> None:
 
 
 def _waiting(connection: Connection[Any], *, refused: bool = True) -> int:
-    """Return how many views wait to be planned, with or without those that could not be planned."""
+    """Count the views without a plan, with or without those whose planning failed."""
     row = connection.execute(
         "SELECT count(*) FROM idivm.unplanned_views WHERE %s OR refusal IS NULL", [refused]
     ).fetchone()

@@ -104,7 +104,7 @@ def run_csv(matrix: Matrix) -> None:
 
 
 def csv_rows(matrix: Matrix) -> dict[int, bytes]:
-    """Return rows of CSV: all short texts of an alphabet as they are, and all values of all types."""
+    """Return rows of CSV: every short text over an alphabet, unquoted, and every value of every type."""
     width = len(NAMES)
     rows: list[tuple[bytes, bytes, bytes]] = [
         (b",", b"".join(text), b"," * width)
