@@ -4,22 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import orchestrator
-from orchestrator.catalog.search_path import pin
 from orchestrator.console.data import Data
 from orchestrator.runtime.monitoring.sample import Monitor
-from orchestrator.runtime.sessions import open_session
+from orchestrator.runtime.sessions import open_pinned
 
 
 @contextmanager
 def watching(dsn: str, monitor: type[Monitor] = Monitor) -> Iterator[Data]:
     """Watch a database during a block."""
-
-    def connect():
-        connection = open_session(dsn)
-        pin(connection)
-        return connection
-
-    watched = monitor(connect)
+    watched = monitor(lambda: open_pinned(dsn))
     source = Data(watched, lambda: orchestrator.connect(dsn))
     yield source
     source.close()

@@ -10,6 +10,7 @@ from typing import Any
 from psycopg import AsyncConnection, Connection
 from psycopg.pq import TransactionStatus
 
+from orchestrator.catalog.search_path import pin
 from orchestrator.errors import ServerError, UsageError
 
 
@@ -28,6 +29,13 @@ def open_session(
     return OwnSession.connect(
         dsn, autocommit=autocommit, application_name=application_name, client_encoding="UTF8"
     )
+
+
+def open_pinned(dsn: str) -> Connection[Any]:
+    """Connect for queries of idivm alone: they do not depend on the search path of the role."""
+    connection = open_session(dsn)
+    pin(connection)
+    return connection
 
 
 class BorrowedSession(Connection[Any]):

@@ -19,8 +19,7 @@ from psycopg.sql import SQL, Composable, Identifier, Literal
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
-from orchestrator.catalog.search_path import pin
-from orchestrator.runtime.sessions import open_session
+from orchestrator.runtime.sessions import open_pinned
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.reading import ReadPlan, TablePart, plan_read, read_part
 
@@ -89,7 +88,6 @@ class Feed:
 def feed_named(options: Mapping[str, str]) -> Feed:
     """Return the feed that the options of a read name."""
     from orchestrator.catalog import relation_oid
-    from orchestrator.catalog.search_path import pinned
     from orchestrator.frontend.statements import parse_name
 
     numbers = {}
@@ -101,7 +99,7 @@ def feed_named(options: Mapping[str, str]) -> Feed:
     if numbers["refreshes"] == 0:
         raise LoadError("The option refreshes is at least 1.")
     given = options["view"]
-    with open_session(options["dsn"]) as connection, pinned(connection):
+    with open_pinned(options["dsn"]) as connection:
         oid = relation_oid(connection, parse_name(given).identifier)
         if oid is None:
             raise LoadError(f"There is no view {given} to read.")
@@ -228,7 +226,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the row of a query, over a connection that is opened again when it was lost."""
         for attempt in (1, 2):
             if self._connection is None or self._connection.closed:
-                self._connection = _connected(self.feed.dsn)
+                self._connection = open_pinned(self.feed.dsn)
             try:
                 return _one(self._connection, query, values)
             except LoadError:
@@ -246,9 +244,3 @@ def _one(connection: Connection[Any], query: str, values: Any) -> tuple[Any, ...
         raise LoadError(str(explain(error, "Reading the feed"))) from None
     assert row is not None
     return row
-
-
-def _connected(dsn: str) -> Connection[Any]:
-    connection = open_session(dsn)
-    pin(connection)
-    return connection

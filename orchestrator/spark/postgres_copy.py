@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from psycopg import Connection
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
@@ -29,8 +28,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from orchestrator.catalog import loads as catalog_loads
-from orchestrator.catalog.search_path import pin
-from orchestrator.runtime.sessions import open_session
+from orchestrator.runtime.sessions import open_pinned
 from orchestrator.spark.changes import OPTIONS, FeedReader, feed_named, plan_changes
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.loading.copying import CopyTask, copy_partition
@@ -184,7 +182,7 @@ class _Writer(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         from orchestrator.spark.loading.commit_load import finish
 
-        with _connected(self.task.dsn) as connection:
+        with open_pinned(self.task.dsn) as connection:
             if self.load is None:
                 catalog_loads.note_parts(connection, self.task.load, len(messages))
             else:
@@ -194,7 +192,7 @@ class _Writer(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self.load is not None:
-            with _connected(self.task.dsn) as connection:
+            with open_pinned(self.task.dsn) as connection:
                 catalog_loads.fail(connection, self.load.id)
 
 
@@ -214,7 +212,7 @@ def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Wr
         raise LoadError(
             "mode('overwrite') replaces all rows, and the option key updates rows: give one of them."
         )
-    with _connected(dsn) as connection:
+    with open_pinned(dsn) as connection:
         catalog_loads.drop_orphans(connection)
         target = ledger.target_named(connection, parse_name(options["table"]))
         ledger.require(target, create=False)
@@ -235,12 +233,6 @@ def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Wr
     names = tuple(column.name for column in columns)
     task = CopyTask(dsn, load.id, names, attended=False, **handling(columns))
     return _Writer(task, load)
-
-
-def _connected(dsn: str) -> Connection[Any]:
-    connection = open_session(dsn)
-    pin(connection)
-    return connection
 
 
 def _options(options_given: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
