@@ -74,7 +74,9 @@ def _guarded(program: Program, called: Names, step: Apply) -> Code:
         return branches([(several, gathered), (needed, _statement(program, called, step))])
     code: Code = _by_keys(program, called, step)
     if looks_up(program, step):
-        code = switched_where_large(step, code, [(setting, "off", "on") for setting in LOOKING_UP])
+        code = switched_where_large(
+            program, step, code, [(setting, "off", "on") for setting in LOOKING_UP]
+        )
     else:
         several_code = _for_several(program, called, step)
         code = hashed_where_several(program, step.query, code, several_code)

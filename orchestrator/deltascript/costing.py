@@ -32,6 +32,11 @@ def switch(settings: Iterable[tuple[str, str]]) -> Code:
     return filled("PERFORM ", calls, ";")
 
 
+def largest_shared(program: Program) -> int:
+    """Return the size up to which diffs share a plan."""
+    return sizes.SMALL_BY_LOOKUPS if program.by_lookups else sizes.SMALL
+
+
 def plan_again(program: Program) -> Code:
     """Return code after which the following statements are planned for their actual numbers of
     rows.
@@ -42,7 +47,7 @@ def plan_again(program: Program) -> Code:
 
 def planned_for(program: Program, variable: str) -> Lines:
     """Return code that plans statements for their diffs if a diff is large."""
-    large = SQL("cardinality({}) > {}").format(name(variable), Literal(sizes.SMALL))
+    large = SQL("cardinality({}) > {}").format(name(variable), Literal(largest_shared(program)))
     return when(large, plan_again(program))
 
 
@@ -79,7 +84,7 @@ def weigh_changes(program: Program, names: Names) -> Code:
         sizes_of_diffs = (
             SQL("cardinality({})").format(name(variable)) for _, variable in variables
         )
-        code += filled("IF greatest(", sizes_of_diffs, f") > {sizes.SMALL} THEN")
+        code += filled("IF greatest(", sizes_of_diffs, f") > {largest_shared(program)} THEN")
         code += [plan_again(program), SQL("END IF;")]
     return code
 
@@ -91,10 +96,8 @@ def weigh_step(program: Program, names: Names, step: Assign) -> Code:
     refresh began. After half the time of a recomputation, no further diff is computed. A refresh
     that loses the comparison therefore wastes at most half that time, and only once.
     """
-    if program.by_lookups:
-        return []
     code: Lines = []
-    if step.lookups:
+    if step.lookups and not program.by_lookups:
         terms = [
             SQL("{} * {}").format(Literal(round(accesses, 1)), held(variable))
             for variable, accesses in step.lookups
@@ -105,8 +108,11 @@ def weigh_step(program: Program, names: Names, step: Assign) -> Code:
         deadline = SQL("late := idivm.refresh_deadline({}, begun, accesses, {});").format(
             Literal(names.id), Literal(program.variant)
         )
-        code += when(SQL("clock_timestamp() > late"), [deadline])
-        code.append(SQL("CONTINUE WHEN clock_timestamp() > late;"))
+        # A guaranteed bound holds for each changed row, so many rows may still lose.
+        late = f"pending > {sizes.SEVERAL} AND " if program.by_lookups else ""
+        late += "clock_timestamp() > late"
+        code += when(SQL(late), [deadline])
+        code.append(SQL(f"CONTINUE WHEN {late};"))
     return code
 
 
