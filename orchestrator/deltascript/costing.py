@@ -56,9 +56,7 @@ def weigh_changes(program: Program, names: Names) -> Code:
     reads = [step for step in program.script if isinstance(step, ReadChanges)]
     variables = [(step.source.oid, change.variable) for step in reads for change in step.classes]
     terms = [
-        SQL("{} * {}").format(Literal(round(program.accesses(variable), 1)), held(variable))
-        for oid, variable in variables
-        if oid not in program.applied
+        _accesses(program, variable) for oid, variable in variables if oid not in program.applied
     ]
     # If the strategy guarantees a bound on the cost of a changed row, the bound is better than the
     # model.
@@ -87,6 +85,21 @@ def weigh_changes(program: Program, names: Names) -> Code:
         code += filled("IF greatest(", sizes_of_diffs, f") > {largest_shared(program)} THEN")
         code += [plan_again(program), SQL("END IF;")]
     return code
+
+
+def _accesses(program: Program, variable: str) -> Composed:
+    """Return an expression for the accesses that the rows of a variable with changes are expected to need.
+
+    Many rows that share groups or partitions need fewer accesses than as many single rows.
+    """
+    cost = program.cost(variable)
+    each, rows = round(cost.accesses if cost else 1.0, 1), held(variable)
+    single = SQL("{} * {}").format(Literal(each), rows)
+    bounds = [
+        SQL("{} * greatest(1, {} / {})").format(Literal(round(accesses)), rows, Literal(together))
+        for together, accesses in (cost.together if cost else ())
+    ]
+    return SQL("least({})").format(listed([single, *bounds], ", ")) if bounds else single
 
 
 def weigh_step(program: Program, names: Names, step: Assign) -> Code:
