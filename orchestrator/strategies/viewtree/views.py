@@ -18,7 +18,6 @@ from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.ids import used_symbols
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.group import Aggregate, Grouping
-from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
