@@ -62,8 +62,8 @@ class Example:
         >>> Example("Expressions", "JSON_ARRAY (PostgreSQL 16)", "SELECT 1").since
         16
         """
-        found = re.search(r"\(PostgreSQL (\d+)\)", self.construct)
-        return int(found[1]) if found else 0
+        match = re.search(r"\(PostgreSQL (\d+)\)", self.construct)
+        return int(match[1]) if match else 0
 
 
 def text(file: str) -> str:
@@ -116,7 +116,7 @@ def document(orchestrator: Orchestrator) -> str:
 def _by(plan: MaintenancePlan) -> str:
     if plan.strategy == Strategy.RECOMPUTE:
         return Strategy.RECOMPUTE
-    symbols = dict.fromkeys(one["symbol"] for one in _operators(plan) if one["inputs"])
+    symbols = dict.fromkeys(node["symbol"] for node in _operators(plan) if node["inputs"])
     return " ".join([f"{plan.strategy}:", *reversed(symbols)]) if symbols else plan.strategy
 
 
@@ -126,7 +126,7 @@ def cost(plan: MaintenancePlan) -> str:
         because = [reason.because for reason in plan.evidence.reasons if not reason.taken]
         return f"the whole view: {because[0]}" if because else "the whole view"
     parts = ["the changed rows"]
-    operators = {one["operator"] for one in _operators(plan)}
+    operators = {node["operator"] for node in _operators(plan)}
     if operators & _PARTNERS:
         parts.append("the rows that match them")
     assigned = [step.variable for step in plan.program.script if isinstance(step, Assign)]
@@ -146,14 +146,14 @@ def cost(plan: MaintenancePlan) -> str:
 def _operators(plan: MaintenancePlan) -> Iterator[dict[str, Any]]:
     pending = [plan.definition.algebra_tree["root"]]
     while pending:
-        one = pending.pop(0)
-        yield one
-        pending += one["inputs"]
+        node = pending.pop(0)
+        yield node
+        pending += node["inputs"]
 
 
 def main() -> None:
     """Print the document, using a temporary server."""
-    newest = max(one.version for one in installations())
+    newest = max(installation.version for installation in installations())
     with durable_server(newest) as dsn, connect(dsn) as orchestrator:
         create(orchestrator)
         sys.stdout.write(document(orchestrator))

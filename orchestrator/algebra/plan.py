@@ -38,5 +38,5 @@ class Plan:
     @property
     def hidden(self) -> tuple[Column, ...]:
         """The columns of the result that the view does not show."""
-        shown = set(self.columns)
-        return tuple(column for column in self.root.columns if column not in shown)
+        visible = set(self.columns)
+        return tuple(column for column in self.root.columns if column not in visible)

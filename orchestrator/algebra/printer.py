@@ -51,9 +51,9 @@ def print_plan(plan: Plan, ids: bool = True) -> str:
 
 def _header(plan: Plan) -> str:
     pairs = zip(plan.names, plan.columns, strict=True)
-    shown = [name if name == str(column) else f"{name} = {column}" for name, column in pairs]
+    outputs = [name if name == str(column) else f"{name} = {column}" for name, column in pairs]
     hidden = f" (hidden: {listed(plan.hidden)})" if plan.hidden else ""
-    return f"view {', '.join(shown)}{hidden}".rstrip()
+    return f"view {', '.join(outputs)}{hidden}".rstrip()
 
 
 def _ids_text(operator: Operator) -> str:

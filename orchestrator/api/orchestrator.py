@@ -165,13 +165,13 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
         """
         with self._ours(f"Enumerating {name}", writes=False):
             view = catalog.view_named(self.connection, parse_name(name).identifier)
-            shown = catalog.relation_name(self.connection, view)
+            relation = catalog.relation_name(self.connection, view)
             order = order_of(self.connection, view_names.names_of(view), view.plan)
         with explained(f"Enumerating {name}"), open_session(self._dsn()) as connection:
             connection.execute(PIN)
             if order is None:
                 joined = view.options.get("representation") == "factorized"
-                yield from ordered.stored_rows(connection, shown, prefix or {}, joined)
+                yield from ordered.stored_rows(connection, relation, prefix or {}, joined)
             else:
                 rows = hop.rows if order.streamed else ordered.rows
                 yield from rows(connection, order, prefix or {})

@@ -54,7 +54,7 @@ class Subscriptions(Statements):
     ) -> Iterator[Change | Caught]:
         """Yield what `subscribe` yields, and a `Caught` with the position whenever there are no more changes."""
         with self._ours(f"Reading the feed of {view}", writes=False):
-            found = catalog.view_named(self.connection, parse_name(view).identifier)
+            info = catalog.view_named(self.connection, parse_name(view).identifier)
         dsn = self._dsn()
 
         def connect() -> Connection[object]:
@@ -64,7 +64,7 @@ class Subscriptions(Statements):
 
         return feeds.read(
             connect,
-            found.relation,
+            info.relation,
             since,
             snapshot=snapshot,
             consumer=consumer,

@@ -172,14 +172,14 @@ def run(
             described = machine(orchestrator.connection)
             if server is None:
                 with WORKLOAD.tables(orchestrator, settings):
-                    found = [_warm(bench, orchestrator, query) for query in chosen]
+                    measured = [_warm(bench, orchestrator, query) for query in chosen]
             else:
                 WORKLOAD.load(orchestrator, settings)
                 orchestrator.connection.execute(WORKLOAD.text("hermits").encode())
         if server is not None:
-            found = [_cold(bench, server, query) for query in chosen]
-        rows = tuple(row for item in found for row in _rows(item))
-        return Report("bsma, cold" if cold else "bsma", described, rows, _bars(found, cold))
+            measured = [_cold(bench, server, query) for query in chosen]
+        rows = tuple(row for item in measured for row in _rows(item))
+        return Report("bsma, cold" if cold else "bsma", described, rows, _bars(measured, cold))
 
     if dsn is not None:
         return on(dsn, None)

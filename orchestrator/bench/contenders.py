@@ -216,7 +216,7 @@ def in_turn(
             run = sides[label]()
             if number >= warm_up:
                 runs[label].append(run)
-    return {label: Series(tuple(found)) for label, found in runs.items()}
+    return {label: Series(tuple(measured)) for label, measured in runs.items()}
 
 
 def row(

@@ -98,7 +98,7 @@ class _Progress:
     """Decides when to stop, and reports the progress every minute."""
 
     def __init__(self, minutes: float, cases: int | None, quiet: bool) -> None:
-        self.start = self.shown = time.monotonic()
+        self.start = self.last_report = time.monotonic()
         self.seconds = minutes * 60
         self.cases = cases
         self.quiet = quiet
@@ -111,8 +111,8 @@ class _Progress:
     def go_on(self, totals: Totals) -> bool:
         """Return whether to run another case."""
         now = time.monotonic()
-        if not self.quiet and now - self.shown > 60:
-            self.shown = now
+        if not self.quiet and now - self.last_report > 60:
+            self.last_report = now
             print(f"fuzz: {totals.counts['cases']:,} cases", file=sys.stderr, flush=True)
         if self.cases is not None and totals.counts["cases"] >= self.cases:
             return False

@@ -47,12 +47,12 @@ def draw_parts(report: Report, path: Path) -> Path | None:
     panels: list[Callable[[Any], None]] = []
     cold = report.bench.endswith("cold")
     for name, (column, title) in _AXES.items():
-        if rows := [row for row in report.rows if row["varied"] == name and _shown(row)]:
+        if rows := [row for row in report.rows if row["varied"] == name and _is_drawn(row)]:
             panels += [
                 partial(_draw_axis, rows=rows, column=column, title=title),
                 partial(_draw_pages, rows=rows, column=column, title=title, cold=cold),
             ]
-    if rows := [row for row in report.rows if row["varied"] == "against" and _shown(row)]:
+    if rows := [row for row in report.rows if row["varied"] == "against" and _is_drawn(row)]:
         panels.append(partial(_draw_against, rows=rows))
     if not panels:
         return None
@@ -66,7 +66,7 @@ def draw_parts(report: Report, path: Path) -> Path | None:
     return figure(path, (13, 3.9 * ((len(panels) + 1) // 2) + 0.5), draw)
 
 
-def _shown(row: Row) -> bool:
+def _is_drawn(row: Row) -> bool:
     return row["ms"] is not None and (row["varied"] == "against" or row["view"] == "V'")
 
 
@@ -182,8 +182,8 @@ def draw_bsma(report: Report, path: Path) -> Path | None:
         # If `auto` chooses a strategy that is shown anyway, it gets no separate bar.
         times = [row for row in rows if row["strategy"] != "auto" or not _repeats(row, rows)]
         labels = _in_order(row["strategy"] for row in times)
-        found = {(row["view"], row["strategy"]): row["ms"] for row in times}
-        _bars(axes, views, labels, found, numbers=True)
+        heights = {(row["view"], row["strategy"]): row["ms"] for row in times}
+        _bars(axes, views, labels, heights, numbers=True)
         low, high = axes.get_ylim()
         axes.set_ylim(low, high * 1.6)
         axes.set_ylabel("ms")
@@ -239,8 +239,8 @@ def draw_skew(report: Report, path: Path) -> Path | None:
         for graph, line in zip(graphs, panels, strict=True):
             of_graph = [row for row in report.rows if row["graph"] == graph]
             for (measure, title), axes in zip(measures(of_graph).items(), line, strict=True):
-                shown = [row for row in of_graph if measure in row]
-                _draw_lines(axes, shown, lambda row: row["rows"], measure, "rows (N)")
+                drawn = [row for row in of_graph if measure in row]
+                _draw_lines(axes, drawn, lambda row: row["rows"], measure, "rows (N)")
                 axes.set_title(f"{title}, {graph}", fontsize=9, color="#444444")
 
     return figure(path, (14, 4.2 * len(graphs) + 0.5), draw)
@@ -272,21 +272,21 @@ def draw_fivm(report: Report, path: Path) -> Path | None:
         figure.suptitle("View trees over rings", fontsize=13)
         grid = _grid(figure, len(panels), columns)
         for axes, (title, rows, measure) in zip(grid, panels, strict=True):
-            shown = [row for row in rows if row[measure]]
-            names = _in_order(row["name"] for row in shown)
+            drawn = [row for row in rows if row[measure]]
+            names = _in_order(row["name"] for row in drawn)
             grown = "rows" if len(names) == 1 else None
             size: Callable[[Row], float] = (lambda row: row["rows"]) if grown else _size
-            xs = _in_order(map(size, shown))
+            xs = _in_order(map(size, drawn))
             along = title.endswith(ALONG)
             # Sides of a whole stream differ in rows if one was stopped.
             if along or len(names) > 1 or (len(xs) > 1 and not title.endswith(WHOLE)):
                 label = grown or _numbered(title)
-                _draw_lines(axes, shown, size, measure, label, logarithmic=not along)
+                _draw_lines(axes, drawn, size, measure, label, logarithmic=not along)
                 if not along:
                     axes.set_xticks(xs, [f"{x:,.0f}" for x in xs])
                     axes.set_xticks([], minor=True)
             else:
-                _draw_sides(axes, shown, measure)
+                _draw_sides(axes, drawn, measure)
             axes.set_ylabel(measure)
             axes.set_title(names[0] if grown else title, fontsize=9, color="#444444")
 

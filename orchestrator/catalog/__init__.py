@@ -15,8 +15,8 @@ from orchestrator.catalog.relations import (
     names_behind,
     publications_of_ours,
     relation_oid,
-    shown,
     take_settings,
+    visible_names,
     visible_relations,
 )
 from orchestrator.catalog.sources import (
@@ -111,7 +111,6 @@ __all__ = [
     "relation_name",
     "relation_oid",
     "rings",
-    "shown",
     "source_ids",
     "source_names",
     "sources_of",
@@ -127,5 +126,6 @@ __all__ = [
     "view_ids",
     "view_named",
     "views_to_replan",
+    "visible_names",
     "visible_relations",
 ]

@@ -48,8 +48,8 @@ def dropped_view(connection: Connection[Any], name: Composable) -> DroppedView |
 
 def clear_dropped(connection: Connection[Any], name: Composable) -> bool:
     """Delete the record of a view that DROP ... CASCADE removed. Return whether there was one."""
-    found = connection.execute(
+    cleared = connection.execute(
         "DELETE FROM idivm.dropped_views WHERE parse_ident(name) = %s",
         [schema_and_name(connection, name)],
     )
-    return found.rowcount > 0
+    return cleared.rowcount > 0

@@ -14,7 +14,7 @@ from psycopg import Connection
 from psycopg.rows import class_row
 from psycopg.sql import SQL
 
-from orchestrator.catalog.relations import shown
+from orchestrator.catalog.relations import visible_names
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def view_states(connection: Connection[Any]) -> list[ViewState]:
     """Return the state of every view, ordered by name."""
     with connection.cursor(row_factory=class_row(ViewState), binary=True) as cursor:
         views = cursor.execute(_VIEWS).fetchall()
-    names = shown(connection, [view.name for view in views])
+    names = visible_names(connection, [view.name for view in views])
     return [replace(view, display=name) for view, name in zip(views, names, strict=True)]
 
 

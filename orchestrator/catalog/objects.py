@@ -8,7 +8,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.sql import SQL, Composable, Composed
 
-from orchestrator.catalog.relations import shown
+from orchestrator.catalog.relations import visible_names
 from orchestrator.deltascript.names import Names
 
 
@@ -301,7 +301,7 @@ def all_sources(connection: Connection[Any]) -> list[tuple[int, str]]:
         " JOIN pg_class c ON c.oid = s.relation"
         " LEFT JOIN idivm.views v ON v.state = s.relation ORDER BY s.id"
     ).fetchall()
-    names = shown(connection, [name for _, name in rows])
+    names = visible_names(connection, [name for _, name in rows])
     return [(number, name) for (number, _), name in zip(rows, names, strict=True)]
 
 
@@ -360,7 +360,7 @@ def members_without_triggers(connection: Connection[Any]) -> list[tuple[int, int
         " JOIN pg_class c ON c.oid = m.member"
         " WHERE NOT idivm.carries_capture(m.source, m.member) ORDER BY m.source, m.number"
     ).fetchall()
-    names = shown(connection, [name for *_, name in rows])
+    names = visible_names(connection, [name for *_, name in rows])
     return [(source, number, name) for (source, number, _), name in zip(rows, names, strict=True)]
 
 
@@ -369,7 +369,7 @@ def broken_duties(connection: Connection[Any]) -> list[tuple[str, int]]:
     rows = connection.execute(
         "SELECT member::text, source FROM idivm.broken_duties() ORDER BY 1, 2"
     ).fetchall()
-    names = shown(connection, [name for name, _ in rows])
+    names = visible_names(connection, [name for name, _ in rows])
     return [(name, source) for (_, source), name in zip(rows, names, strict=True)]
 
 

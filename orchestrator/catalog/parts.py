@@ -64,13 +64,13 @@ def parts_of(connection: Connection[Any], names: Names, known: Partitioning | No
     if row != (True,):
         return None
     columns = [Identifier(column) for column in (known.base, known.size, known.minor, known.major)]
-    found = connection.execute(
+    values = connection.execute(
         SQL("SELECT {} FROM {}").format(SQL(", ").join(columns), state)
     ).fetchone()
-    if found is None:
+    if values is None:
         return None
     relations = [_relation(connection, names, state, each) for each in known.partitions]
-    base, size, minor, major = found
+    base, size, minor, major = values
     return Parts(base, size, minor, major, relations)
 
 

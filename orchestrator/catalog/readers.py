@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg import Connection
 
-from orchestrator.catalog import shown
+from orchestrator.catalog import visible_names
 from orchestrator.deltascript.plan import ChangeKind
 
 
@@ -49,7 +49,7 @@ def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reade
         " ORDER BY v.id",
         {"oids": list(tables), "kind": ChangeKind.INSERT.value},
     ).fetchall()
-    names = shown(connection, [row[1] for row in rows])
+    names = visible_names(connection, [row[1] for row in rows])
     return tuple(
         Reader(view_id, name, *facts)
         for name, (view_id, _, *facts) in zip(names, rows, strict=True)

@@ -108,7 +108,7 @@ def names_behind(connection: Connection[Any]) -> dict[str, str]:
         """
     ).fetchall()
     behind: dict[str, list[str]] = {}
-    for (ours, _), name in zip(rows, shown(connection, [name for _, name in rows]), strict=True):
+    for (ours, _), name in zip(rows, visible_names(connection, [name for _, name in rows]), strict=True):
         behind.setdefault(ours, []).append(name)
     return {ours: ", ".join(names) for ours, names in behind.items()}
 
@@ -162,7 +162,7 @@ def publications_of_ours(connection: Connection[Any]) -> list[str]:
     return [name for (name,) in rows]
 
 
-def shown(connection: Connection[Any], names: Sequence[str]) -> list[str]:
+def visible_names(connection: Connection[Any], names: Sequence[str]) -> list[str]:
     """Return names of relations, given with schemas, as the user's search path shows them."""
     path = path_of(connection)
     if path is None or not names:

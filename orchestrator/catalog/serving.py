@@ -10,7 +10,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.errors import InternalError_
 
-from orchestrator.catalog import shown
+from orchestrator.catalog import visible_names
 from orchestrator.frontend.options import seconds
 from orchestrator.frontend.schedules import Schedule, parse_schedule
 
@@ -120,7 +120,7 @@ class Look:
 def served_views(connection: Connection[Any], bound: float) -> list[Served]:
     """Return the views to keep fresh. `bound` applies to views without a staleness of their own."""
     rows = connection.execute(_STANDING).fetchall()
-    names = shown(connection, [row[1] for row in rows])
+    names = visible_names(connection, [row[1] for row in rows])
     return [
         Served(
             view_id,
@@ -254,9 +254,9 @@ def timings(connection: Connection[Any]) -> list[Timing]:
     """Return the views with a schedule, a refresh group or a gate."""
     if connection.execute(_ANY_TIMING).fetchone() == (False,):
         return []
-    found = [Timing(*row) for row in connection.execute(_TIMING).fetchall()]
-    names = shown(connection, [timing.view for timing in found])
-    return [replace(timing, view=name) for timing, name in zip(found, names, strict=True)]
+    rows = [Timing(*row) for row in connection.execute(_TIMING).fetchall()]
+    names = visible_names(connection, [timing.view for timing in rows])
+    return [replace(timing, view=name) for timing, name in zip(rows, names, strict=True)]
 
 
 _ANY_TIMING = """
@@ -316,5 +316,5 @@ def gates(connection: Connection[Any]) -> list[Gate]:
         "SELECT g.source::text, g.batch, g.at, g.role FROM idivm.gates g JOIN pg_class c ON c.oid = g.source"
         ' ORDER BY g.source::text COLLATE "C"'
     ).fetchall()
-    names = shown(connection, [row[0] for row in rows])
+    names = visible_names(connection, [row[0] for row in rows])
     return [Gate(name, *row[1:]) for name, row in zip(names, rows, strict=True)]

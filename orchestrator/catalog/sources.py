@@ -89,8 +89,8 @@ def load_source(connection: Connection[Any], source_id: int) -> Captured:
     ).fetchone()
     assert row is not None
     relation, placeholder = row
-    shown = tuple((SourceColumn(*facts), name) for *facts, name in columns)
-    return Captured(source_id, SQL(relation), shown, placeholder)
+    named = tuple((SourceColumn(*facts), name) for *facts, name in columns)
+    return Captured(source_id, SQL(relation), named, placeholder)
 
 
 def sources_without_capture(connection: Connection[Any], among: Collection[int]) -> list[int]:
@@ -342,7 +342,9 @@ def rings(connection: Connection[Any]) -> dict[str, Ring]:
     ).fetchall()
     # A ring is unusable if a function that it names is gone.
     return {
-        name: Ring(type_, *own, *made) for name, type_, own, *made in rows if len(own or ()) == 4
+        name: Ring(type_, *own, *functions)
+        for name, type_, own, *functions in rows
+        if len(own or ()) == 4
     }
 
 
@@ -356,11 +358,11 @@ def source_names(connection: Connection[Any], view_id: int) -> dict[int, SourceN
         [view_id],
     ).fetchall()
     ids = {oid: source_id for oid, source_id, _, _, _ in rows}
-    found: dict[int, dict[int, str]] = {oid: {} for oid in ids}
+    columns_of: dict[int, dict[int, str]] = {oid: {} for oid in ids}
     keys: dict[int, tuple[int, ...]] = dict.fromkeys(ids, ())
     for oid, _, attnum, name, in_key in rows:
         if attnum is not None:
-            found[oid][attnum] = name
+            columns_of[oid][attnum] = name
         if in_key:
             keys[oid] += (attnum,)
-    return {oid: SourceNames(ids[oid], columns, keys[oid]) for oid, columns in found.items()}
+    return {oid: SourceNames(ids[oid], columns, keys[oid]) for oid, columns in columns_of.items()}

@@ -12,7 +12,7 @@ from psycopg import Connection
 from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable
 
-from orchestrator.catalog.relations import shown
+from orchestrator.catalog.relations import visible_names
 from orchestrator.catalog.views import ViewInfo
 from orchestrator.errors import RightsError
 
@@ -84,7 +84,7 @@ def is_any_waiting(connection: Connection[Any]) -> bool:
 
 def user_name(connection: Connection[Any], view: UnplannedView) -> str:
     """Return the name of a view as the user's search path shows it."""
-    return shown(connection, [view.relation])[0]
+    return visible_names(connection, [view.relation])[0]
 
 
 def query_of(connection: Connection[Any], view: UnplannedView) -> str:

@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 from orchestrator import screenful
 from orchestrator.catalog import ascii_json
 from orchestrator.catalog.dropped import dropped_view
-from orchestrator.catalog.relations import relation_oid, shown
+from orchestrator.catalog.relations import relation_oid, visible_names
 from orchestrator.deltascript.plan import VERSION, Initialised, MaintenancePlan
 from orchestrator.errors import NotFoundError, RightsError, UsageError, near_miss
 
@@ -189,7 +189,7 @@ def _views(connection: Connection[Any], condition: Composable, *values: object) 
     with connection.cursor(row_factory=class_row(ViewInfo), binary=True) as cursor:
         views = cursor.execute(_VIEWS.format(condition, condition), [*values, *values]).fetchall()
     names = [name for view in views for name in (view.name, *view.sources, *view.stale_below)]
-    visible = iter(shown(connection, names))
+    visible = iter(visible_names(connection, names))
     return [
         replace(
             view,
@@ -232,40 +232,40 @@ def view_named(connection: Connection[Any], name: Composable) -> ViewInfo:
     oid = relation_oid(connection, name)
     view = view_by_oid(connection, oid) if oid is not None else None
     if view is None:
-        shown = name.as_string(connection)
+        label = name.as_string(connection)
         if oid is None and (dropped := dropped_view(connection, name)) is not None:
             raise NotFoundError(
-                f"There is no view {shown} any more: {dropped.cause} dropped it;"
+                f"There is no view {label} any more: {dropped.cause} dropped it;"
                 f" idivm restore {dropped.name} creates it again."
             )
         if oid is None:
             plain = name.as_string(connection).replace('"', "")
             hint = near_miss(plain, [view.name for view in all_views(connection)])
             raise NotFoundError(
-                f"There is no view {shown}; `idivm list` shows the maintained ones.{hint}"
+                f"There is no view {label}; `idivm list` shows the maintained ones.{hint}"
             )
         waits = connection.execute(
             "SELECT FROM idivm.unplanned_views WHERE relation = %s::oid", [oid]
         ).fetchone()
         if waits is not None:
             raise NotFoundError(
-                f"{shown} is not planned yet: every read computes its query. Run idivm plan {shown}."
+                f"{label} is not planned yet: every read computes its query. Run idivm plan {label}."
             )
         raise NotFoundError(
-            f"{shown} is not maintained by idivm; `idivm list` shows the views that are."
+            f"{label} is not maintained by idivm; `idivm list` shows the views that are."
         )
     return view
 
 
 def record_indexes(
-    connection: Connection[Any], view_id: int, made: Sequence[int], used: Sequence[int]
+    connection: Connection[Any], view_id: int, created: Sequence[int], used: Sequence[int]
 ) -> None:
     """Record the indexes created for a view, and the indexes that it uses and that were created for other
     views.
     """
     connection.execute(
         "INSERT INTO idivm.made_indexes SELECT %s, i FROM unnest(%s::oid[]) AS i",
-        [view_id, list(made)],
+        [view_id, list(created)],
     )
     connection.execute(
         "INSERT INTO idivm.made_indexes SELECT DISTINCT %s::integer, index FROM idivm.made_indexes"
@@ -334,7 +334,7 @@ def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str
         """,
         [view_id],
     ).fetchall()
-    names = shown(connection, [name for _, name in rows])
+    names = visible_names(connection, [name for _, name in rows])
     return [(reader_id, name) for (reader_id, _), name in zip(rows, names, strict=True)]
 
 

@@ -127,12 +127,12 @@ def check(options: argparse.Namespace) -> int:
             if report.error:
                 print(f"{report.view}: NOT REFRESHED, {report.error}")
                 continue
-            found = (
+            outcome = (
                 "equal"
                 if report.equal
                 else f"DIFFERENT, {report.missing:,} missing rows, {report.surplus:,} surplus rows"
             )
-            print(f"{report.view}: {found}")
+            print(f"{report.view}: {outcome}")
             for note in report.notes:
                 print(f"  {note}")
             for sign, rows in (

@@ -84,14 +84,14 @@ def facts(timing: Timing | None) -> list[tuple[str, str]]:
     """Return the facts about when a view is refreshed, for `idivm status`."""
     if timing is None:
         return []
-    found = []
+    result = []
     if timing.schedule is not None:
-        found.append(("schedule", f"{timing.schedule}, by {timing.runner}"))
+        result.append(("schedule", f"{timing.schedule}, by {timing.runner}"))
     if timing.refresh_group is not None:
-        found.append(("refresh group", timing.refresh_group))
+        result.append(("refresh group", timing.refresh_group))
     if timing.gate is not None:
-        found.append(("gate", timing.gate))
+        result.append(("gate", timing.gate))
     if timing.waits_for is not None:
         since = f" (since {ago(timing.waits_since)})" if timing.waits_since else ""
-        found.append(("waits for", f"{timing.waits_for}{since}"))
-    return found
+        result.append(("waits for", f"{timing.waits_for}{since}"))
+    return result

@@ -57,9 +57,9 @@ def line(change: Change) -> str:
 
 def _field(change: Change, name: str, value: Any) -> str:
     if change.kind == "update" and change.old[name] != value:
-        return f"{_shown(change.old[name])}->{_shown(value)}"
-    return _shown(value)
+        return f"{_as_text(change.old[name])}->{_shown(value)}"
+    return _as_text(value)
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)

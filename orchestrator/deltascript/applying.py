@@ -363,11 +363,11 @@ def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Li
                 ),
                 " AND ",
             )
-            found = SQL("EXISTS (SELECT FROM ({}) AS d WHERE {})").format(
+            exists = SQL("EXISTS (SELECT FROM ({}) AS d WHERE {})").format(
                 query_text(step.query, called), rows
             )
             split = _statement(program, called, _with_nulls_in(step, null), null=null)
-            result += branches([(found, split)])
+            result += branches([(exists, split)])
     return result
 
 

@@ -44,7 +44,7 @@ def create_states(program: Program, names: Names, content: bool = True) -> Itera
         if state.role == program.content and not content:
             continue
         query = _defining(state, names, shapes)
-        if state.role == program.content and isinstance(state, StateTable) and program.shown:
+        if state.role == program.content and isinstance(state, StateTable) and program.column_names:
             query = _typed(program, state, names, query)
         yield SQL("CREATE TABLE {} AS {} WITH NO DATA").format(names.state(state.role), query)
         if not isinstance(state, Shape):
@@ -128,10 +128,10 @@ def _with_fill_factor(state: State, names: Names, share: int) -> Composed:
 
 def _typed(program: Program, state: StateTable, names: Names, query: Composable) -> Composed:
     """Return a query with the types of the definition, whose lengths a rewritten query may lose."""
-    identifiers = [Identifier(name) for name in program.shown]
+    identifiers = [Identifier(name) for name in program.column_names]
     columns = [
         SQL("{}.{}").format(
-            SQL("d" if column.name in program.shown else "q"), Identifier(column.name)
+            SQL("d" if column.name in program.column_names else "q"), Identifier(column.name)
         )
         for column in state.columns
     ]
@@ -373,7 +373,9 @@ def create_relation(
     because PostgreSQL refuses to alter a domain whose values a stored expression may contain.
     """
     content = readable(merging, program, names)
-    yield from show(names, relation, program.shown, content, replacing=replacing, options=options)
+    yield from show(
+        names, relation, program.column_names, content, replacing=replacing, options=options
+    )
 
 
 def show(

@@ -87,8 +87,8 @@ class LiveScreen(Screen):
 
     def update(self) -> None:
         """Show the board as it is now."""
-        shown = boards.live(self.board, self.levels, self.console.size.height)
-        self._display.update(shown, refresh=True)
+        picture = boards.live(self.board, self.levels, self.console.size.height)
+        self._display.update(picture, refresh=True)
 
 
 def screen_for(stream: TextIO) -> Screen:

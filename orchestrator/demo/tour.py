@@ -306,8 +306,10 @@ class Tour:
         self.screen.doing("comparing each view with the result of its query")
         reports = self.orchestrator.check()
         wrong = [report.view for report in reports if not report.equal]
-        found = f"DIFFERENT: {', '.join(wrong)}" if wrong else f"all {len(reports)} are equal"
-        self.screen.say(f"  idivm check compares each view with the result of its query: {found}.")
+        outcome = f"DIFFERENT: {', '.join(wrong)}" if wrong else f"all {len(reports)} are equal"
+        self.screen.say(
+            f"  idivm check compares each view with the result of its query: {outcome}."
+        )
 
     def conclude(self, command: str) -> None:
         """Print the content, the comparison and what to try next."""

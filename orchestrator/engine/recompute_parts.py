@@ -22,7 +22,7 @@ from orchestrator.algebra.scalar import TRUE, Scalar, filled
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag, variables
 from orchestrator.engine.states import Upkeep
-from orchestrator.engine.terms import shown
+from orchestrator.engine.terms import projected
 
 PARTS = "parts"
 """The prefix of variables that hold the affected parts."""
@@ -34,7 +34,7 @@ AFTER = "_after"
 """The suffix of variables that hold a recomputed result."""
 
 
-def again(
+def recompute_parts(
     upkeep: Upkeep,
     operator: Operator,
     changed: Bag,
@@ -59,15 +59,15 @@ def again(
             return
         exchange(upkeep, state, fresh, needs)
         return
-    affected = composer.assign(PARTS, Distinct(shown(changed.plan, parts)), parts)
-    rows = shown(composer.identify(affected, below, parts), below.columns)
+    affected = composer.assign(PARTS, Distinct(projected(changed.plan, parts)), parts)
+    rows = projected(composer.identify(affected, below, parts), below.columns)
     result = operator.with_children((rows,))
     if condition != TRUE:
         result = Selection(result, condition)
     fresh = composer.assign(after, result, operator.columns)
     if set(state.ids) <= set(parts):
         # A part has at most one row, which is deleted if the part is empty.
-        exchange(upkeep, shown(affected, state.ids), fresh)
+        exchange(upkeep, projected(affected, state.ids), fresh)
         return
     composer.probe(state, parts)
     exchange(upkeep, composer.identify(affected, state, parts), fresh)
@@ -100,4 +100,4 @@ def without(
     both = UnionAll(tuple(branches), (*ids, among))
     aggregate = Aggregate(composer.column("found"), filled("bool_or(x)", x=among))
     groups = Grouping(both, tuple(ids), (aggregate,))
-    return shown(Selection(groups, filled("NOT x", x=aggregate.column)), ids)
+    return projected(Selection(groups, filled("NOT x", x=aggregate.column)), ids)

@@ -23,7 +23,7 @@ from orchestrator.engine.composer import Composer
 from orchestrator.engine.distinguishable import image
 from orchestrator.engine.recompute_parts import AFTER
 from orchestrator.engine.states import Upkeep
-from orchestrator.engine.terms import same, shown
+from orchestrator.engine.terms import projected, same
 
 LOST = "lost"
 """The prefix of variables that hold groups which may show a key that no row has."""
@@ -72,12 +72,12 @@ def lost_groups(
     """
     composer, state = upkeep.composer, upkeep.state
     stored = {column: composer.fresh(column) for column in (*state.ids, *read)}
-    groups, _ = copied(shown(state, stored), composer.symbols, stored)
+    groups, _ = copied(projected(state, stored), composer.symbols, stored)
     not_null = frozenset(new for old, new in stored.items() if old in state.not_null)
     equal = same(((column, stored[column]) for column in state.ids), not_null)
     condition = filled("n IS NULL AND x > 0 OR d", n=stored[rows], x=rows, d=doubt(stored))
     selection = Selection(LeftJoin(delta, groups, equal), condition)
-    lost = composer.assign(LOST, shown(selection, state.ids or (rows,)), state.ids or (rows,))
+    lost = composer.assign(LOST, projected(selection, state.ids or (rows,)), state.ids or (rows,))
     composer.seldom[lost.variable] = whole.input, frozenset(whole.by)
     return lost
 
@@ -99,7 +99,7 @@ def compute_again(
     With `replaces`, the state may still contain the groups.
     """
     composer = upkeep.composer
-    rows: Operator = shown(composer.identify(lost, whole.input, whole.by), whole.input.columns)
+    rows: Operator = projected(composer.identify(lost, whole.input, whole.by), whole.input.columns)
     fresh = composer.assign(
         f"{upkeep.state.role}{AFTER}", whole.with_children((rows,)), whole.columns
     )

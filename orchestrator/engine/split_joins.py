@@ -31,7 +31,7 @@ from orchestrator.algebra.predicates import equal_columns
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.deltascript.leaves import DiffScan
 from orchestrator.engine.access import Fanout, Lookup, Rows, in_reach
-from orchestrator.engine.terms import shown
+from orchestrator.engine.terms import projected
 
 MANY = 30.0
 """A lookup that finds at least this many rows on average ends a query."""
@@ -111,7 +111,7 @@ def _cut(flat: Flat, fanout: Fanout, hold: Hold) -> Flat:
         wanted = _read(known, [*unchecked, *flat.items.values()])
         # A variable cannot hold rows without columns.
         wanted = wanted or tuple(column for rows in inputs for column in rows.columns)[:1]
-        inputs = [hold(shown(joined_on(inputs, [*own, *implied]), wanted))]
+        inputs = [hold(projected(joined_on(inputs, [*own, *implied]), wanted))]
         is_split = True
     return Flat(tuple(inputs), tuple(unchecked), flat.items) if is_split else flat
 

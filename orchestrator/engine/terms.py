@@ -10,7 +10,7 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.scalar import Scalar, conjunction, filled
 
 
-def shown(plan: Operator, columns: Iterable[Column]) -> Operator:
+def projected(plan: Operator, columns: Iterable[Column]) -> Operator:
     """Return a plan reduced to some columns."""
     wanted = tuple(dict.fromkeys(columns))
     if plan.columns == wanted:

@@ -246,9 +246,9 @@ def _as_stored(
     come last.
     """
     numbers = {
-        oid: {attnum: place for place, attnum in enumerate(relation.shown, 1)}
+        oid: {attnum: place for place, attnum in enumerate(relation.query_order, 1)}
         for oid, relation in relations.items()
-        if relation.shown
+        if relation.query_order
     }
     if not numbers:
         return dict(views), dict(relations)

@@ -37,7 +37,7 @@ def _maintained_views(
         " LEFT JOIN pg_class c ON c.oid = v.state WHERE v.relation = ANY (%s::oid[])",
         [oids],
     ).fetchall()
-    return {oid: (number, computed, tuple(shown)) for oid, number, computed, shown in rows}
+    return {oid: (number, computed, tuple(columns)) for oid, number, computed, columns in rows}
 
 
 def _captured(
@@ -175,7 +175,7 @@ def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, R
             foreign_keys=() if row["oid"] in maintained else tuple(foreign_keys[row["oid"]]),
             maintained=maintained.get(row["oid"], (None, False, ()))[0],
             computed=maintained.get(row["oid"], (None, False, ()))[1],
-            shown=maintained.get(row["oid"], (None, False, ()))[2],
+            query_order=maintained.get(row["oid"], (None, False, ()))[2],
             captured_key=captured.get(row["oid"], (None, frozenset()))[0],
             captured_columns=captured.get(row["oid"], (None, frozenset()))[1],
         )

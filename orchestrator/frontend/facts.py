@@ -126,7 +126,7 @@ class Relation:
     is_partition: bool = False
     maintained: int | None = None
     """The number of the maintained view that users read under this name."""
-    shown: tuple[int, ...] = ()
+    query_order: tuple[int, ...] = ()
     """For a maintained view that users read as a table, the numbers of its columns in the order of the query."""
     captured_key: frozenset[int] | None = None
     """The columns that identify captured rows; empty if their content does; None if the relation is

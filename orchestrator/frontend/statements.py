@@ -201,8 +201,8 @@ class _Reader:
 
     def expect(self, word: str) -> None:
         if not self.take(word):
-            found = "the end" if self.done else repr(self.tokens[self.at].text)
-            raise UsageError(f"Expected {word} but found {found} in: {self.text()[:120]}")
+            actual = "the end" if self.done else repr(self.tokens[self.at].text)
+            raise UsageError(f"Expected {word} but found {actual} in: {self.text()[:120]}")
 
     def name(self) -> str:
         if self.done:

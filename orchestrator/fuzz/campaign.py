@@ -120,8 +120,8 @@ def examined(runner: Runner, case: Case, failure: Failure, tries: int = 500) -> 
     smallest = shrink(case, lambda smaller: failure.same(runner.run(smaller).failure), tries)
     outcome = runner.run(smallest)
     # A failure that depends on the moment of a crash may not repeat.
-    shown = outcome.failure or failure
-    return Finding(case.seed, smallest, shown, script(smallest, outcome))
+    reported = outcome.failure or failure
+    return Finding(case.seed, smallest, reported, script(smallest, outcome))
 
 
 def summary(counts: Counter[str]) -> Sequence[tuple[str, int]]:

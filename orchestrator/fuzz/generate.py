@@ -93,8 +93,8 @@ def drafted(
     grammar.sources.relations = [*tables]
     story = Story(rng, Writer(rng, schema.models), maintained(maker.views), free, maker.other)
     steps = tuple(story.steps_with_loads() if loads else story.steps())
-    made = sorted(grammar.rings, key=lambda ring: ring.name)
-    rings = (text for ring in made for text in statements(ring, grammar.schema))
+    by_name = sorted(grammar.rings, key=lambda ring: ring.name)
+    rings = (text for ring in by_name for text in statements(ring, grammar.schema))
     case = Case(
         seed,
         schema.schemas,

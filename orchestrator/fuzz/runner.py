@@ -142,14 +142,14 @@ class Runner(Acts):
         given = dict(view.options)
         wanted = (given, {**given, **_ANYHOW}, {**given, **_ALWAYS})
         for number, options in enumerate(wanted):
-            made = dataclasses.replace(view, options=tuple(options.items()))
+            configured = dataclasses.replace(view, options=tuple(options.items()))
             try:
-                return made, self._create_once(made, replace)
+                return configured, self._create_once(configured, replace)
             except UnsupportedError as error:
                 if number == len(wanted) - 1:
                     raise failed("create", error) from error
                 strategy = options.get("strategy", "auto")
-                self.outcome.counts[f"refused by {strategy}, {made.mode}"] += 1
+                self.outcome.counts[f"refused by {strategy}, {configured.mode}"] += 1
         raise AssertionError
 
     def _create_once(self, view: View, replace: bool) -> str:
@@ -300,9 +300,9 @@ class Runner(Acts):
         self.space.await_end(pid)
         if step.view is not None and step.view.name in self.views:
             # If the creation completed, the view may have another mode now.
-            made = self.space.orc.view(step.view.name).maintain
+            mode = self.space.orc.view(step.view.name).maintain
             before = self.views[step.view.name]
-            options = {**dict(before.options), "maintain": made}
+            options = {**dict(before.options), "maintain": mode}
             self.views[before.name] = dataclasses.replace(before, options=tuple(options.items()))
 
     def _cut(self, step: Crash, victim: Orchestrator) -> None:
@@ -398,8 +398,8 @@ class Runner(Acts):
         self._refresh(Refresh())
         connection = self.space.orc.connection
         for name in self.views:
-            shown = connection.execute(SQL("SELECT EXISTS (SELECT FROM {})").format(SQL(name)))
-            self.outcome.counts["views with rows"] += shown.fetchone() == (True,)
+            answer = connection.execute(SQL("SELECT EXISTS (SELECT FROM {})").format(SQL(name)))
+            self.outcome.counts["views with rows"] += answer.fetchone() == (True,)
         if case.end == "schemas":
             self.space.clean(case)
         for view in reversed(case.views if case.end != "schemas" else ()):

@@ -137,10 +137,10 @@ class _Shrinker:
         def put(view: View) -> Case:
             return replace(self.case, views=_set(self.case.views, number, view))
 
-        found = True
-        while found:
+        simplified = True
+        while simplified:
             view = self.case.views[number]
-            found = any(
+            simplified = any(
                 self.try_case(put(replace(view, query=query, columns=None)))
                 for query in simpler_queries(view.query)
             )

@@ -95,9 +95,9 @@ def position(text: str, place: int) -> str:
         return ""
     before, rest = text[: place - 1], text[place - 1 :]
     line, column = before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1
-    shown = rest.partition("\n")[0].rstrip()
-    shown = shown if len(shown) <= 30 else f"{shown[:27]}..."
-    return f" (line {line}, column {column}, at '{shown}')"
+    excerpt = rest.partition("\n")[0].rstrip()
+    excerpt = excerpt if len(excerpt) <= 30 else f"{excerpt[:27]}..."
+    return f" (line {line}, column {column}, at '{excerpt}')"
 
 
 def users_words(message: str, names: Mapping[str, str]) -> str:
@@ -107,7 +107,7 @@ def users_words(message: str, names: Mapping[str, str]) -> str:
     'drop cascades to view totals'
     """
     return re.sub(
-        r"\bidivm_(?:def|state)\.\w+", lambda found: names.get(found[0], found[0]), message
+        r"\bidivm_(?:def|state)\.\w+", lambda match: names.get(match[0], match[0]), message
     )
 
 
@@ -117,9 +117,9 @@ def cascades(diagnostic: Diagnostic, names: Mapping[str, str]) -> list[str]:
     if not primary.startswith("drop cascades to "):
         return [primary]
     lines = (diagnostic.message_detail or primary).splitlines()
-    shown = [users_words(line, names) for line in lines]
+    named = [users_words(line, names) for line in lines]
     return list(
-        dict.fromkeys(line for line in shown if not re.search(r"\bidivm_(def|log|state)\.", line))
+        dict.fromkeys(line for line in named if not re.search(r"\bidivm_(def|log|state)\.", line))
     )
 
 
@@ -146,17 +146,17 @@ def _dependents(detail: str, names: Mapping[str, str]) -> str:
     ours = [
         match for item in objects if (match := re.search(r"\bidivm_(def|log|state)\.\w+", item))
     ]
-    shown = [item for item in objects if not re.search(r"\bidivm_(def|log|state)\.", item)]
-    if not shown:
-        shown = [
+    dependents = [item for item in objects if not re.search(r"\bidivm_(def|log|state)\.", item)]
+    if not dependents:
+        dependents = [
             f"maintained view {names[name]}"
             for name in dict.fromkeys(our[0] for our in ours)
             if name in names
         ]
-    if not shown:
+    if not dependents:
         return detail
-    shown = list(dict.fromkeys(shown))
-    return f"{', '.join(shown)} {'depends' if len(shown) == 1 else 'depend'} on it"
+    dependents = list(dict.fromkeys(dependents))
+    return f"{', '.join(dependents)} {'depends' if len(dependents) == 1 else 'depend'} on it"
 
 
 def _one_line(text: str) -> str:

@@ -184,10 +184,10 @@ def _number(number: float) -> str:
 
 
 def _measured(connection: Connection[Any], view: ViewInfo) -> dict[str, Any] | None:
-    found = catalog_costs.measured(connection, view)
-    if found is None:
+    measurement = catalog_costs.measured(connection, view)
+    if measurement is None:
         return None
-    price, refreshes = found
+    price, refreshes = measurement
     return {"access_microseconds": price.seconds * 1e6, "refreshes": refreshes}
 
 
@@ -203,12 +203,12 @@ def _plan(
 ) -> str:
     program = plan.program
     lines = [plan.definition.algebra, "", "captured:"]
-    for source, shown in zip(program.sources, sources, strict=True):
+    for source, name in zip(program.sources, sources, strict=True):
         columns = ", ".join(
             column.name + (" (key)" if column.in_key else "") for column in source.columns
         )
         keyless = "" if source.keyed else ", no key"
-        lines.append(f"  {shown} ({columns or 'no columns'}){keyless}")
+        lines.append(f"  {name} ({columns or 'no columns'}){keyless}")
     if not program.sources:
         lines.append("  nothing")
     lines.append("stored:")
@@ -228,10 +228,10 @@ def _state(state: BagTable | StateTable | StateView) -> str:
     if isinstance(state, StateView):
         columns = ", ".join(column.name for column in state.columns)
         return f"  {state.role} ({columns}): not a table, but a query over the others"
-    shown = ", ".join(column.name for column in state.columns if not column.hidden)
+    visible = ", ".join(column.name for column in state.columns if not column.hidden)
     hidden = ", ".join(column.name for column in state.columns if column.hidden)
     key = ", ".join(state.key) or "at most one row"
-    return f"  {state.role} ({shown}{'; hidden: ' + hidden if hidden else ''}; key: {key})"
+    return f"  {state.role} ({visible}{'; hidden: ' + hidden if hidden else ''}; key: {key})"
 
 
 _CHANGES = {
@@ -280,9 +280,9 @@ def _side_by_side(
         price = estimate.price if estimate.price and not estimate.price.views else None
         each = measured["access_microseconds"] if reason.taken and measured else None
         each = price.seconds * 1e6 if each is None and price else each
-        found = "not measured" if each is None else f"{estimate.accesses * each:,.3g} µs"
+        duration = "not measured" if each is None else f"{estimate.accesses * each:,.3g} µs"
         name = f"{reason.strategy}{'' if reason.taken else ' (next best)'}"
-        yield f"  {name}: {estimate.accesses:,.3g} lookups and rows | {found}"
+        yield f"  {name}: {estimate.accesses:,.3g} lookups and rows | {duration}"
     work = f"{recompute['milliseconds'] * 1e3:,.3g} µs"
     yield f"  recompute: {work} | {work if recompute['measured'] else 'not measured'}"
 

@@ -163,7 +163,7 @@ def _refreshed(
 
 def _reports(connection: Connection[Any], rows: Sequence[_Refreshed]) -> list[RefreshReport]:
     """Return reports with the names that the user's search path shows."""
-    names = catalog.shown(connection, [row.name for row in rows])
+    names = catalog.visible_names(connection, [row.name for row in rows])
     return [
         RefreshReport(
             name,

@@ -93,8 +93,8 @@ def groups(views: Iterable[Served]) -> list[list[Served]]:
     [[1, 3, 4], [2]]
     """
     by_id = {view.id: view for view in views}
-    found = side_by_side.groups((view.id, view.below) for view in by_id.values())
-    return [[by_id[view_id] for view_id in sorted(group)] for group in found]
+    id_groups = side_by_side.groups((view.id, view.below) for view in by_id.values())
+    return [[by_id[view_id] for view_id in sorted(group)] for group in id_groups]
 
 
 def refresh_at(view: Served, progress: Progress) -> float | None:
@@ -207,16 +207,16 @@ class Server:
                             progress = self.progress[view_id]
                             progress.since = progress.since or tidied
                     now = time.monotonic()
-                    found = look(connection)
-                    if found.views != known:
+                    state = look(connection)
+                    if state.views != known:
                         self._learn(connection)
-                        known = found.views
-                    if found.gates != gates:
+                        known = state.views
+                    if state.gates != gates:
                         self._open_gates(now)
-                        gates = found.gates
-                    if found.to_plan:
+                        gates = state.gates
+                    if state.to_plan:
                         self._start_planning(pool)
-                    self._look(found.logs, looked)
+                    self._look(state.logs, looked)
                     looked = now
                     self._start(pool)
                     self.stop.wait(self._nap())

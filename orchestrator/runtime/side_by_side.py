@@ -50,24 +50,28 @@ def groups(reads: Iterable[tuple[int, Iterable[int]]]) -> list[list[int]]:
     >>> groups([(1, ()), (2, ()), (3, (1,)), (4, (3, 1))])
     [[1, 3, 4], [2]]
     """
-    found: list[tuple[set[int], list[int]]] = []
+    result: list[tuple[set[int], list[int]]] = []
     place: dict[int, tuple[set[int], list[int]]] = {}
     for view, below in reads:
         reach = {view, *below}
         joined = {id(group): group for item in reach if (group := place.get(item)) is not None}
-        group = min(joined.values(), key=lambda one: one[1][0] if one[1] else view, default=None)
+        group = min(
+            joined.values(),
+            key=lambda candidate: candidate[1][0] if candidate[1] else view,
+            default=None,
+        )
         if group is None:
             group = (set(), [])
-            found.append(group)
+            result.append(group)
         for other in joined.values():
             if other is not group:
                 group[0].update(other[0])
                 group[1].extend(other[1])
-                found.remove(other)
+                result.remove(other)
         group[0].update(reach)
         group[1].append(view)
         place.update(dict.fromkeys(group[0], group))
-    return sorted((members for _, members in found), key=lambda members: members[0])
+    return sorted((members for _, members in result), key=lambda members: members[0])
 
 
 @dataclass(frozen=True)
@@ -86,12 +90,12 @@ class Workers(Generic[Row]):
         have something to do, or if several groups would write the same rows.
         """
         todo = work_of(connection, view_ids)
-        found = groups((view.id, view.below) for view in todo.views)
+        grouped = groups((view.id, view.below) for view in todo.views)
         seconds = {view.id: view.seconds for view in todo.views}
-        due = [group for group in found if any(view in todo.due for view in group)]
+        due = [group for group in grouped if any(view in todo.due for view in group)]
         if len(due) < 2 or todo.is_shared:
             return None
-        idle = [view for group in found if group not in due for view in group]
+        idle = [view for group in grouped if group not in due for view in group]
         # The longest first, so that no session ends with much work while the others wait.
         due.sort(key=lambda group: sum(map(seconds.__getitem__, group)), reverse=True)
         with ExitStack() as stack:
@@ -144,8 +148,8 @@ class _Effort(Generic[Row]):
         with ThreadPoolExecutor(2 * len(self.sessions)) as pool:
             done = [Future[list[Row]]() for _ in self.sessions]
             ended = [
-                pool.submit(self._work, session, exported[0], one)
-                for session, one in zip(self.sessions, done, strict=True)
+                pool.submit(self._work, session, exported[0], outcome)
+                for session, outcome in zip(self.sessions, done, strict=True)
             ]
             try:
                 self._await(done)
@@ -159,7 +163,7 @@ class _Effort(Generic[Row]):
                 self.verdict.set()
             for future in ended:
                 future.result()
-            return [row for one in done for row in one.result()]
+            return [row for outcome in done for row in outcome.result()]
 
     @staticmethod
     def _stay(connection: Connection[Any]) -> None:
@@ -209,7 +213,7 @@ class _Effort(Generic[Row]):
         """
         waiting = [self.connection.info.backend_pid]
         at_work: list[int] = []
-        for session, one in zip(self.sessions, done, strict=True):
-            (waiting if one.done() else at_work).append(session.info.backend_pid)
+        for session, future in zip(self.sessions, done, strict=True):
+            (waiting if future.done() else at_work).append(session.info.backend_pid)
         if waits_for_any(self.connection, at_work, waiting):
             raise EntangledError

@@ -44,8 +44,8 @@ class Installation:
 
 def find(version: int | None = None) -> Installation:
     """Return the PostgreSQL to run: `IDIVM_PG_BIN`, else the newest installed version, else the bundled version."""
-    found = installations()
-    for installation in found:
+    available = installations()
+    for installation in available:
         if version in (None, installation.version):
             return installation
     if version is not None:

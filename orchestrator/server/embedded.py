@@ -287,8 +287,8 @@ class EmbeddedServer:
         last = Path(str(self._published("socket_folder")))
         if last.parent != Path("/tmp") or not last.name.startswith(_SHORT) or not last.exists():
             return None
-        found = last.lstat()
-        private = found.st_uid == account.uid and found.st_mode == stat.S_IFDIR | 0o700
+        status = last.lstat()
+        private = status.st_uid == account.uid and status.st_mode == stat.S_IFDIR | 0o700
         return last if private else None
 
     def _port(self) -> int:

@@ -34,13 +34,13 @@ def build_modules(installation: Installation, folder: Path) -> list[Path]:
 
 def _compiled(command: Sequence[str], source: Path, library: Path) -> Path:
     # Servers may use the library of an earlier build, and a library in use must not change.
-    made = library.with_suffix(".new")
-    done = subprocess.run([*command, str(source), "-o", str(made)], capture_output=True, text=True)
+    built = library.with_suffix(".new")
+    done = subprocess.run([*command, str(source), "-o", str(built)], capture_output=True, text=True)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["nothing"]
         raise ServerError(f"{source.name} could not be compiled, {command[0]} says: {said[-1]}")
-    made.chmod(0o755)
-    return made.replace(library)
+    built.chmod(0o755)
+    return built.replace(library)
 
 
 def _headers(installation: Installation) -> Path:

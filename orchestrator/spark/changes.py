@@ -103,7 +103,7 @@ def feed_named(options: Mapping[str, str]) -> Feed:
         oid = relation_oid(connection, parse_name(given).identifier)
         if oid is None:
             raise LoadError(f"There is no view {given} to read.")
-        row = _one(
+        row = _row(
             connection,
             "SELECT pg_catalog.format('%%I.%%I', n.nspname, c.relname), (idivm.feed_of(c.oid::regclass)).columns"
             " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s",
@@ -228,14 +228,14 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._connection is None or self._connection.closed:
                 self._connection = open_pinned(self.feed.dsn)
             try:
-                return _one(self._connection, query, values)
+                return _row(self._connection, query, values)
             except LoadError:
                 if not self._connection.closed or attempt == 2:
                     raise
         raise AssertionError
 
 
-def _one(connection: Connection[Any], query: str, values: Any) -> tuple[Any, ...]:
+def _row(connection: Connection[Any], query: str, values: Any) -> tuple[Any, ...]:
     from orchestrator.runtime.errors import explain
 
     try:

@@ -36,8 +36,8 @@ class LeftJoin(Binary):
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
         """Return ID(R ⟕ S) = ID(R) ∪ ID(S)."""
         left, right = inputs
-        made = replace(self, left=left.operator, right=right.operator)
-        return Identified(made, united_ids(left, right, made.dependencies))
+        join = replace(self, left=left.operator, right=right.operator)
+        return Identified(join, united_ids(left, right, join.dependencies))
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """Render as LEFT JOIN in FROM."""

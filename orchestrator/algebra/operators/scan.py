@@ -96,7 +96,7 @@ class Scan(Operator):
         """Return the column with this number in the table, if the scan has it."""
         return next((o.column for o in self.outputs if o.attnum == attnum), None)
 
-    def narrowed(self, columns: Columns) -> Scan:
+    def projected(self, columns: Columns) -> Scan:
         """Return the scan with only these columns and the best key."""
         key = self.table.keys[0] if self.table.keys else ()
         outputs = [o for o in self.outputs if o.column in columns or o.attnum in key]

@@ -219,8 +219,8 @@ class _Rewriting:
             aggregates.append(replace(aggregate, call=call))
         by = [renamed[column].as_column for column in grouping.by]
         grouped = Grouping(union, tuple(c for c in by if c is not None), tuple(aggregates))
-        shown = [Item(column, renamed[column]) for column in grouping.by]
-        return Projection(grouped, (*shown, *(Item.kept(a.column) for a in aggregates)))
+        keys = [Item(column, renamed[column]) for column in grouping.by]
+        return Projection(grouped, (*keys, *(Item.kept(a.column) for a in aggregates)))
 
     def _with_arguments(self, grouping: Grouping) -> Grouping:
         """Return a grouping whose aggregates read the time in filters alone, and columns for the other uses."""
@@ -303,16 +303,16 @@ class _Rewriting:
         self, branches: Iterable[tuple[Operator, list[Item]]]
     ) -> tuple[UnionAll, tuple[Column, ...]]:
         """Return the union of the rows of branches, each with its items, and its columns."""
-        made = []
+        parts = []
         outputs: tuple[Column, ...] = ()
         for rows, items in branches:
             columns = [replace(i.column, symbol=self.symbols.fresh(i.column.symbol)) for i in items]
-            shown = tuple(Item(c, i.scalar) for c, i in zip(columns, items, strict=True))
-            made.append(Branch(Projection(rows, shown), tuple(columns)))
+            renamed = tuple(Item(c, i.scalar) for c, i in zip(columns, items, strict=True))
+            parts.append(Branch(Projection(rows, renamed), tuple(columns)))
             outputs = outputs or tuple(
                 replace(i.column, symbol=self.symbols.fresh(i.column.symbol)) for i in items
             )
-        return UnionAll(tuple(made), outputs), outputs
+        return UnionAll(tuple(parts), outputs), outputs
 
     def _divided(self, condition: Scalar) -> tuple[list[Scalar], Scalar]:
         """Return the conjuncts that read the time, and the others."""
@@ -351,7 +351,7 @@ class _Rewriting:
 
     def _comparisons(self, condition: Scalar, tree: Tree) -> list[tuple[Tree, Tree]]:
         """Return the comparisons with the time, and their sides that are expressions of the time alone."""
-        found: set[int] = set()
+        compared: set[int] = set()
         comparisons: list[tuple[Tree, Tree]] = []
         for node in tree.walk():
             if not isinstance(node, _COMPARISONS):
@@ -362,8 +362,8 @@ class _Rewriting:
                     if other.find(exp.Column) is None:
                         raise _outside(condition)
                     comparisons.append((node, side))
-                    found.update(id(part) for part in side.walk())
-        if any(is_time(node) and id(node) not in found for node in tree.walk()):
+                    compared.update(id(part) for part in side.walk())
+        if any(is_time(node) and id(node) not in compared for node in tree.walk()):
             raise _outside(condition)
         return comparisons
 

@@ -28,7 +28,7 @@ from orchestrator.algebra.operators.project import Item, Projection, over
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.passes.aggregate_order import OF_SETS, with_orders
-from orchestrator.algebra.passes.project_scans import narrow
+from orchestrator.algebra.passes.project_scans import project_scans
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.scalar import filled, unwrapped
 from orchestrator.algebra.traversal import rewrite, walk
@@ -60,7 +60,7 @@ def determined(plan: Plan, rings: Collection[str] = ()) -> Plan:
     """
     with_aggregate_orders = with_orders(plan, rings)
     if with_aggregate_orders.root != plan.root:
-        plan = narrow(with_aggregate_orders)
+        plan = project_scans(with_aggregate_orders)
     if all(map(is_settled, walk(plan.root))):
         return plan
     if not all(map(is_settled, walk(plan.root, subqueries=False))):
@@ -68,7 +68,7 @@ def determined(plan: Plan, rings: Collection[str] = ()) -> Plan:
     root = rewrite(plan.root, _completed_alone)
     if not all(map(is_settled, walk(root))):
         root = rewrite(root, _completed_by_content)
-    return plan if root == plan.root else narrow(replace(plan, root=root))
+    return plan if root == plan.root else project_scans(replace(plan, root=root))
 
 
 def with_numbers(plan: Plan) -> Plan:
@@ -96,7 +96,7 @@ def _completed_together(plan: Plan) -> Plan:
     if isinstance(identified, Unsupported) or _is_numbered(identified.root):
         return plan
     root = rewrite(identified.root, lambda each: _completed(each, _ids_below(each)), False)
-    return narrow(replace(identified, root=root))
+    return project_scans(replace(identified, root=root))
 
 
 def _completed_alone(operator: Operator) -> Operator:
@@ -148,8 +148,8 @@ def _is_interchangeable(operator: Operator) -> bool:
     if not numbers and not any(map(_lacks_key, walk(below))):
         return False
     fixed = below.dependencies.closure({*_sorted_by(operator), *_constant_columns(below)})
-    shown = {column for column in fixed if column.exact} | set(_shown_columns(below, fixed))
-    return shown | numbers >= set(below.columns)
+    determined = {column for column in fixed if column.exact} | set(_shown_columns(below, fixed))
+    return determined | numbers >= set(below.columns)
 
 
 def _lacks_key(operator: Operator) -> bool:

@@ -12,25 +12,25 @@ from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.traversal import rewrite, walk
 
 
-def narrow(plan: Plan) -> Plan:
+def project_scans(plan: Plan) -> Plan:
     """Return the plan without columns that nothing reads.
 
     >>> from orchestrator.algebra.examples import joined
     >>> wide = joined()
-    >>> [str(column) for column in narrow(Plan(wide, (), ())).root.columns]
+    >>> [str(column) for column in project_scans(Plan(wide, (), ())).root.columns]
     ['pid', 'device', 'part', 'did', 'category']
     """
     used = _used(plan)
 
-    def narrowed(operator: Operator) -> Operator:
+    def projected(operator: Operator) -> Operator:
         if isinstance(operator, Scan):
-            return operator.narrowed(used)
+            return operator.projected(used)
         if isinstance(operator, Projection):
             items = tuple(item for item in operator.items if item.column in used)
             return replace(operator, items=items)
         return operator
 
-    return replace(plan, root=rewrite(plan.root, narrowed))
+    return replace(plan, root=rewrite(plan.root, projected))
 
 
 def _used(plan: Plan) -> frozenset[Column]:

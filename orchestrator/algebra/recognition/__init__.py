@@ -110,5 +110,5 @@ def _rows(root: Operator, as_block: Callable[[Operator], Block]) -> Operator:
         return root
     if block.lookups:
         return root
-    made = block.rows(columns)
-    return root.with_children((made,)) if rows is not root else made
+    rewritten = block.rows(columns)
+    return root.with_children((rewritten,)) if rows is not root else rewritten

@@ -170,6 +170,6 @@ def has_one_partner(rows: Operator, condition: Scalar) -> bool:
         return False
     own = frozenset(rows.columns)
     known = facts(condition, condition.references | own)
-    found = {c for pair in known.equal if len(own & set(pair)) == 1 for c in pair if c in own}
-    found |= facts(condition, own).constant
-    return any(key <= found for key in rows.keys)
+    fixed = {c for pair in known.equal if len(own & set(pair)) == 1 for c in pair if c in own}
+    fixed |= facts(condition, own).constant
+    return any(key <= fixed for key in rows.keys)

@@ -56,7 +56,7 @@ def episodes(shared: Shared, place: Place) -> None:
         episode.run(in_database(case, place.encoding, "C"), models, chance)
         shared.count("generated cases")
 
-    shared.again(work, "episodes")
+    shared.repeat(work, "episodes")
 
 
 class _Episode:
@@ -224,7 +224,7 @@ class _Episode:
                 refusals += not was_cut(cause)
                 if is_different or refusals == REFUSALS or attempt == ATTEMPTS - 1:
                     kind = "differences" if is_different else "manual steps"
-                    self.shared.found(kind, f"generated seed {self.seed}: {error}")
+                    self.shared.record(kind, f"generated seed {self.seed}: {error}")
                     return
                 time.sleep(1.0)
 

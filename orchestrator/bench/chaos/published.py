@@ -77,7 +77,7 @@ def write(shared: Shared) -> None:
                     _transaction(connection, chance)
                     shared.count("transactions of the publisher")
 
-    shared.again(work, "publisher")
+    shared.repeat(work, "publisher")
 
 
 def _is_followed(connection: Connection[Any]) -> bool:

@@ -163,9 +163,9 @@ def _totals(shared: Shared) -> str:
         *("statements on generated tables", "generated views", "schema changes", "generated DDL"),
         *("kill -9 of a backend", "kill -9 of the postmaster", "restarts", "full disks"),
     )
-    found = (f"{len(shared.outcome.findings.get(kind, ()))} {kind}" for kind in KINDS)
+    findings = (f"{len(shared.outcome.findings.get(kind, ()))} {kind}" for kind in KINDS)
     counted = (f"{shared.outcome.counts[what]:,} {what}" for what in done)
-    return f"seed {shared.seed}: {', '.join((*counted, *found))}"
+    return f"seed {shared.seed}: {', '.join((*counted, *findings))}"
 
 
 def _report(shared: Shared, described: dict[str, str], say: Callable[[str], None]) -> Report:
@@ -173,7 +173,7 @@ def _report(shared: Shared, described: dict[str, str], say: Callable[[str], None
         say(f"met with {times} times: {sentence}\n")
     print(_totals(shared), file=sys.stderr)
     counted = [{"what": what, "times": n} for what, n in sorted(shared.outcome.counts.items())]
-    found = [
+    findings = [
         {"what": f"{kind}: {item}", "times": 1}
         for kind, several in shared.outcome.findings.items()
         for item in several
@@ -186,4 +186,4 @@ def _report(shared: Shared, described: dict[str, str], say: Callable[[str], None
             *("comparisons of all views", "comparisons of generated views"),
         )
     ]
-    return Report("chaos", described, (*counted, *found), tuple(bars))
+    return Report("chaos", described, (*counted, *findings), tuple(bars))

@@ -96,14 +96,14 @@ class Shared:
         with self.lock:
             self.outcome.counts[what] += times
 
-    def found(self, kind: str, what: str) -> None:
+    def record(self, kind: str, what: str) -> None:
         """Record a finding, which fails the run."""
         texts = f"{time.strftime('%H:%M:%S')} {what} (after {', '.join(self.recent)})"
         with self.lock:
             self.outcome.findings.setdefault(kind, []).append(texts)
         print(f"chaos: {kind}: {texts}", file=sys.stderr, flush=True)
 
-    def again(self, work: Callable[[], None], who: str, pause: float = 0.5) -> None:
+    def repeat(self, work: Callable[[], None], who: str, pause: float = 0.5) -> None:
         """Repeat work until the run ends; judge each error and go on."""
         while not self.stop.is_set():
             try:
@@ -118,7 +118,7 @@ class Shared:
     def unexpected(self, error: Exception, who: str) -> None:
         """Record an exception that is no readable error, with its location; it fails the run."""
         place = traceback.format_exception(error)[-4:-1]
-        self.found("errors that are no sentence", f"{who}: {error!r} {''.join(place)}")
+        self.record("errors that are no sentence", f"{who}: {error!r} {''.join(place)}")
 
     def judge(self, error: IdivmError | psycopg.Error, who: str) -> None:
         """Count an error; an error of a writer that a view caused fails the run."""
@@ -132,12 +132,12 @@ class Shared:
             detail = f"{cause.diag.message_detail} {cause.diag.context}"
             with_ddl = self.changers & {int(pid) for pid in re.findall(r"Process (\d+)", detail)}
             if (who == "writers" or (writes and is_over_views(detail))) and not with_ddl:
-                self.found("deadlocks of writers", detail)
+                self.record("deadlocks of writers", detail)
         elif isinstance(cause, SerializationFailure):
             self.count(f"serialization failures, {who}")
         elif writes and (who == "writers" or is_ours(cause)):
             context = cause.diag.context if isinstance(cause, psycopg.Error) else ""
-            self.found("errors of writers", f"{said} {context}")
+            self.record("errors of writers", f"{said} {context}")
         else:
             with self.lock:
                 self.outcome.met[said] += 1

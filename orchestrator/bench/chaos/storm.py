@@ -60,7 +60,7 @@ class Storm:
                         self.shared.count("pauses of the subscription")
                     self.finish_abandoned(chance, "3s")
 
-        self.shared.again(work, "administrator")
+        self.shared.repeat(work, "administrator")
 
     def finish_abandoned(self, chance: random.Random, age: str) -> None:
         """End the prepared transactions whose writers were killed."""
@@ -166,11 +166,13 @@ class Storm:
             chaos_acts.give_rights(admin, str(creator))
         self.finish_abandoned(random.Random(self.shared.seed), "0s")
         if not published.caught_up(self.shared, SUBSCRIBER.name):
-            self.shared.found("manual steps", "the subscriber does not catch up with its publisher")
+            self.shared.record(
+                "manual steps", "the subscriber does not catch up with its publisher"
+            )
         for place in WRITTEN:
             self._settle(place)
         for line in self._deadlocks_of_workers():
-            self.shared.found("deadlocks of writers", f"in a worker of the server: {line}")
+            self.shared.record("deadlocks of writers", f"in a worker of the server: {line}")
 
     def _settle(self, place: Place) -> None:
         with connect(self.shared.dsn(place.name)) as orc:
@@ -178,14 +180,14 @@ class Storm:
                 orc.refresh()
             wrong, failing = chaos_acts.wrong_views(orc)
             for view in wrong:
-                self.shared.found("differences", f"{place.name}, at the end: {view}")
+                self.shared.record("differences", f"{place.name}, at the end: {view}")
             for view in failing:
-                self.shared.found("manual steps", f"{place.name}: {view}")
+                self.shared.record("manual steps", f"{place.name}: {view}")
             for view in chaos_acts.missing_views(orc):
-                self.shared.found("views that are gone", f"{place.name}: {view}")
+                self.shared.record("views that are gone", f"{place.name}: {view}")
             for finding in doctor.examine(orc.connection):
                 if not finding.fine:
-                    self.shared.found(
+                    self.shared.record(
                         "manual steps", f"{place.name}: {finding.subject}: {finding.sentence}"
                     )
 

@@ -41,7 +41,7 @@ class WrittenTables:
                     chaos_acts.transaction(connection, owner, chance)
                     self.shared.count("transactions of writers")
 
-        self.shared.again(work, "writers")
+        self.shared.repeat(work, "writers")
 
     def keep(self) -> None:
         """Change the ledger as a role with few rights."""
@@ -54,7 +54,7 @@ class WrittenTables:
                     chaos_acts.keep_the_ledger(connection, chance)
                     self.shared.count("transactions of writers")
 
-        self.shared.again(work, "writers")
+        self.shared.repeat(work, "writers")
 
     def refresh(self) -> None:
         """Refresh some views, or all views."""
@@ -72,7 +72,7 @@ class WrittenTables:
                         orc.connection.execute("SELECT * FROM idivm.refresh('joined')")
                     self.shared.count("refreshes")
 
-        self.shared.again(work, "refreshers")
+        self.shared.repeat(work, "refreshers")
 
     def change_schema(self) -> None:
         """Change tables and views."""
@@ -90,7 +90,7 @@ class WrittenTables:
                     act(orc, number, chance)
                     self.shared.count("schema changes")
 
-        self.shared.again(work, "schema changes")
+        self.shared.repeat(work, "schema changes")
 
     def check(self) -> None:
         """Compare the views with their queries."""
@@ -99,10 +99,10 @@ class WrittenTables:
             with connect(self.shared.dsn(self.place.name)) as orc:
                 while not self.shared.stop.wait(5.0):
                     for view in chaos_acts.wrong_views(orc)[0]:
-                        self.shared.found("differences", f"{self.place.name}: {view}")
+                        self.shared.record("differences", f"{self.place.name}: {view}")
                     self.shared.count("comparisons of all views")
 
-        self.shared.again(work, "checks")
+        self.shared.repeat(work, "checks")
 
 
 def work(home: Path, place: Place, seed: int, seconds: float) -> Outcome:

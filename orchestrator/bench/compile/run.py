@@ -74,14 +74,14 @@ def run(
     with connect(dsn) as orchestrator, WORKLOAD.tables(orchestrator, {"tables": max(tables)}):
         described = machine(orchestrator.connection)
         chosen = offered(orchestrator, CONTENDERS, query(2), strategies or USUAL)
-        found: dict[str, dict[int, dict[str, Any]]] = {each.label: {} for each in chosen}
+        results: dict[str, dict[int, dict[str, Any]]] = {each.label: {} for each in chosen}
         for number in sorted(tables):
             for item in chosen:
                 say(f"{number} tables by {item.label}")
-                found[item.label][number] = _compiled(orchestrator, number, item, repeat)
+                results[item.label][number] = _compiled(orchestrator, number, item, repeat)
         grown = {name: _grown(orchestrator, SHAPES[name], repeat, say) for name in shapes}
     rows = []
-    for label, sizes in found.items():
+    for label, sizes in results.items():
         before: dict[str, Any] | None = None
         for measured in sizes.values():
             rows.append(
@@ -90,7 +90,7 @@ def run(
             before = measured
     bars = tuple(
         Bar(f"{label}, {JUDGED} tables, seconds", sizes[JUDGED]["seconds"], "<", SECONDS_AT_MOST)
-        for label, sizes in found.items()
+        for label, sizes in results.items()
         if JUDGED in sizes and label != SDBT_STREAMS.label
     )
     for name, measured_sizes in grown.items():
@@ -115,8 +115,8 @@ def query(tables: int) -> str:
     'SELECT t1.kind, count(*) AS n, sum(t2.amount) AS total FROM t1 JOIN t2 ON t2.id = t1.next GROUP BY t1.kind'
     """
     joins = " ".join(f"JOIN t{n} ON t{n}.id = t{n - 1}.next" for n in range(2, tables + 1))
-    shown = f"SELECT t1.kind, count(*) AS n, sum(t{tables}.amount) AS total"
-    return f"{shown} FROM t1 {joins} GROUP BY t1.kind"
+    select = f"SELECT t1.kind, count(*) AS n, sum(t{tables}.amount) AS total"
+    return f"{select} FROM t1 {joins} GROUP BY t1.kind"
 
 
 def _compiled(

@@ -38,8 +38,8 @@ def tables(number: int) -> str:
     'SELECT j1.id, j3.n FROM j1 JOIN j2 ON j2.id = j1.n JOIN j3 ON j3.id = j2.n'
     """
     joins = " ".join(f"JOIN j{n} ON j{n}.id = j{n - 1}.n" for n in range(2, number + 1))
-    shown = f"SELECT j1.id, j{number}.n"
-    return f"{shown} FROM j1 {joins}"
+    select = f"SELECT j1.id, j{number}.n"
+    return f"{select} FROM j1 {joins}"
 
 
 def branches(number: int) -> str:
@@ -48,9 +48,9 @@ def branches(number: int) -> str:
     >>> branches(2)
     'SELECT id, n + 0 AS n FROM j1 WHERE n % 2 = 0 UNION ALL SELECT id, n + 1 AS n FROM j1 WHERE n % 2 = 1'
     """
-    shown = [f"SELECT id, n + {item} AS n" for item in range(number)]
+    selects = [f"SELECT id, n + {item} AS n" for item in range(number)]
     return " UNION ALL ".join(
-        f"{item} FROM j1 WHERE n % {number} = {place}" for place, item in enumerate(shown)
+        f"{item} FROM j1 WHERE n % {number} = {place}" for place, item in enumerate(selects)
     )
 
 

@@ -68,14 +68,14 @@ def run(
                 page.goto(url.partition("?")[0])
                 paints.append(float(page.evaluate(_PAINT)))
                 updates.append(float(page.evaluate(_UPDATE)))
-            shown = page.locator("#views tbody tr").count()
+            listed = page.locator("#views tbody tr").count()
             page.close()
             say(f"watching serve for {seconds:g} seconds")
             core, megabytes = _cost(pid, seconds)
     # The first visit starts what later ones find.
     paint, update = statistics.median(paints[1:]), statistics.median(updates[1:])
     row = {
-        "views": shown,
+        "views": listed,
         "first paint ms": paint,
         "update ms": update,
         "core %": core,

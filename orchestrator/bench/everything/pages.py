@@ -137,13 +137,13 @@ def papers_table(outcomes: Sequence[Outcome]) -> Table:
 def facts(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """Return the machine and the versions."""
     machine = next((outcome.report.machine for outcome in outcomes if outcome.report), {})
-    found = {"idivm": __version__, "Python": platform.python_version()}
+    versions = {"idivm": __version__, "Python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return {**machine, **found}
+    return {**machine, **versions}
 
 
 def busy(outcomes: Sequence[Outcome]) -> str:

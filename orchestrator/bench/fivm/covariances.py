@@ -54,7 +54,7 @@ def measure(
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
     """Measure throughput and memory of covariances along the stream of each data set."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for data in DATASETS:
         with data.tables_of(orchestrator, rows, seed, skewed=True):
             features = data.features(orchestrator)[:most]
@@ -69,17 +69,17 @@ def measure(
                 view = require(orchestrator, f"covar{len(sides)}", query, TREE)
                 sides.append(Side(label, (view,)))
             entries = scalars(features)
-            views, made = chunks(
+            views, covered = chunks(
                 orchestrator, entries[:AT_ONCE], data.source, TUPLE, AT_ONCE, limit, say
             )
-            part = f", {made} of {len(entries)} aggregates" if made < len(entries) else ""
+            part = f", {covered} of {len(entries)} aggregates" if covered < len(entries) else ""
             sides.append(Side(f"{TUPLE.label}{part}", tuple(views)))
             replayed = replay(orchestrator, stream, sides, limit=limit, say=say)
         name = f"{data.workload.name}, covariance of {len(features)} features"
-        found += along(name, replayed, sides)
+        result += along(name, replayed, sides)
         paper = {CATEGORIES: MIXED[data.workload.name]}
-        found += whole(name, replayed, sides, TREE.label, paper, {})
-    return found, []
+        result += whole(name, replayed, sides, TREE.label, paper, {})
+    return result, []
 
 
 def information(
@@ -91,7 +91,7 @@ def information(
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
     """Measure covariances of categories, and Chow-Liu trees after each batch, along the stream."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for data in DATASETS:
         with data.tables_of(orchestrator, rows, seed, skewed=True):
             features = data.features(orchestrator)[: min(most or FEATURES, FEATURES)]
@@ -114,9 +114,9 @@ def information(
                 sides.append(_counts(orchestrator, buckets, data, contender))
             replayed = replay(orchestrator, stream, sides, limit=limit, say=say)
         name = f"{data.workload.name}, information of {len(features)} features"
-        found += along(name, replayed, sides)
-        found += whole(name, replayed, sides, TREE.label, INFORMATION[data.workload.name], {})
-    return found, []
+        result += along(name, replayed, sides)
+        result += whole(name, replayed, sides, TREE.label, INFORMATION[data.workload.name], {})
+    return result, []
 
 
 def _counts(

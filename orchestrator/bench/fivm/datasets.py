@@ -48,12 +48,12 @@ class Dataset:
         """Return the features that are numbers or are encoded as numbers."""
         if self.chosen:
             return [name for name in self.chosen if name not in self.texts]
-        found: list[str] = []
+        columns: list[str] = []
         for table in self.tables:
             query = sql.SQL("SELECT * FROM {} LIMIT 0").format(sql.Identifier(table))
             described = orchestrator.connection.execute(query).description or ()
-            found += [column.name for column in described]
-        return [name for name in found if name not in self.joined]
+            columns += [column.name for column in described]
+        return [name for name in columns if name not in self.joined]
 
     def tables_of(
         self, orchestrator: Orchestrator, rows: int, seed: int, *, skewed: bool = False

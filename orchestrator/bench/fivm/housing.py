@@ -53,16 +53,16 @@ def measure(
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
     """Measure maintenance, space and reading at each scale."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     bars: list[Bar] = []
     for scale in scales:
         say(f"the join of houses at scale {scale}")
         settings = {"scale": scale, "postcodes": postcodes, "seed": seed, "skew": 0}
         with HOUSING.tables(orchestrator, settings):
             more, further = _at(orchestrator, scale, postcodes, repeat)
-            found += more
+            result += more
             bars += further
-    return found, bars
+    return result, bars
 
 
 def _at(
@@ -93,7 +93,7 @@ def _at(
         "housing, a batch": (kept, times, PAPER_TIME),
         "housing, reading all": (read, None, None),
     }
-    found = [
+    result = [
         row(name, size, label, series[label], stored=taken[label])
         | (
             {"ratio": ratio, "paper": paper if scale == BARS_FROM else None}
@@ -107,10 +107,10 @@ def _at(
         item = row(f"housing, {STORED}", size, label, None, stored=taken[label])
         listed = label == LIST.label
         paper = PAPER_SPACE if listed and scale == BARS_FROM else None
-        found.append(item | {"ratio": space if listed else None, "paper": paper})
+        result.append(item | {"ratio": space if listed else None, "paper": paper})
     if scale < BARS_FROM:
-        return found, []
-    return found, [
+        return result, []
+    return result, [
         Bar(f"housing at scale {scale}, times less space", space, ">=", LESS_SPACE_AT_LEAST),
         Bar(f"housing at scale {scale}, times faster to maintain", times, ">=", FASTER_AT_LEAST),
     ]

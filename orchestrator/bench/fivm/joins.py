@@ -38,7 +38,7 @@ def measure(
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
     """Measure the four variants at each interval, and both representations without reading."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for data in DATASETS:
         for interval in intervals:
             with data.tables_of(orchestrator, rows, seed, skewed=True):
@@ -50,7 +50,7 @@ def measure(
                 )
             name = f"{data.workload.name}, read after each {interval}"
             variants = whole(name, replayed, sides, f"eager-{FACT.label}", {})
-            found += [item | {"figure": "26"} for item in variants]
+            result += [item | {"figure": "26"} for item in variants]
     with RETAILER.tables_of(orchestrator, rows, seed, skewed=True):
         stream = Stream(orchestrator, RETAILER.tables)
         say("the join of retailer along the stream")
@@ -65,7 +65,7 @@ def measure(
         *along(name, replayed, sides),
         *whole(name, replayed, sides, FACT.label, paper, space),
     ]
-    return [*found, *(item | {"figure": "30"} for item in measured)], []
+    return [*result, *(item | {"figure": "30"} for item in measured)], []
 
 
 def _query(orchestrator: Orchestrator, data: Dataset, most: int | None) -> str:

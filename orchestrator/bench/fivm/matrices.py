@@ -51,7 +51,7 @@ def measure(
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
     """Measure one-row updates by each side at each size, and updates of growing rank."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     ratios: list[float] = []
     for size in sizes:
         taken: dict[str, Series | None] = {}
@@ -70,14 +70,16 @@ def measure(
                 taken[item.label] = Series(tuple(runs[1:])) if len(runs) > 1 else None
                 name = f"matrices of {size:,}, a row"
                 label = item.label if len(runs) > 1 else f"{item.label}, more than {limit:g} s"
-                found.append(row(name, size * size, label, taken[item.label]))
+                result.append(row(name, size * size, label, taken[item.label]))
                 if item is not TUPLE:
                     for rank in RANKS if size == max(sizes) else RANKS[:1]:
                         outer = _refreshed(orchestrator, item, "outer", size, size, limit, rank)
                         what = "an outer product" if rank == 1 else f"rank {rank}"
                         held = Series((outer,)) if outer else None
                         label = item.label if outer else f"{item.label}, more than {limit:g} s"
-                        found.append(row(f"matrices of {size:,}, {what}", size * size, label, held))
+                        result.append(
+                            row(f"matrices of {size:,}, {what}", size * size, label, held)
+                        )
                         if outer is None:
                             break
                 if size <= CHECKED:
@@ -93,7 +95,7 @@ def measure(
     if len(ratios) > 1:
         growth = round(ratios[-1] / ratios[0], 2)
         bars.append(Bar(f"the same beside matrices of {sizes[0]:,}", growth, ">", 1))
-    return found, bars
+    return result, bars
 
 
 def _refreshed(

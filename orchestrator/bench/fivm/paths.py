@@ -63,7 +63,7 @@ def measure(
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
     """Measure every length by every strategy, each from empty tables for `seconds` of refreshes."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     least: dict[str, float] = {}
     compiled: dict[str, tuple[int, float]] = {}
     for length in sorted(lengths):
@@ -71,29 +71,29 @@ def measure(
         for item in CONTENDERS:
             say(f"a path of {length} by {item.label}")
             before = compiled.get(item.label)
-            made: Rounds | str
+            outcome: Rounds | str
             expected = before[1] * (length / before[0]) ** GROWTH if before else 0
             if item is not TREE and expected > limit:
-                made = f"not created in {limit:g} s"
+                outcome = f"not created in {limit:g} s"
             else:
                 started = monotonic()
                 with PATHS.tables(orchestrator, {"tables": length}):
                     refused = create(orchestrator, "path", query(length), item)
                     compiled[item.label] = (length, monotonic() - started)
-                    made = refused or _rounds(orchestrator, item, length, seconds, seed)
+                    outcome = refused or _rounds(orchestrator, item, length, seconds, seed)
             name = f"path of {length}, {seconds:g} s"
-            if isinstance(made, str):
-                found.append(row(name, 0, f"{item.label}, {made}", None, rounds=0.0))
+            if isinstance(outcome, str):
+                result.append(row(name, 0, f"{item.label}, {outcome}", None, rounds=0.0))
                 continue
-            rows = made.batches * BATCH
-            series = Series(made.runs) if made.runs else None
-            found.append(row(name, rows, item.label, series, rounds=made.number))
+            rows = outcome.batches * BATCH
+            series = Series(outcome.runs) if outcome.runs else None
+            result.append(row(name, rows, item.label, series, rounds=outcome.number))
             if item is TREE:
-                ours = made.number
+                ours = outcome.number
             else:
-                times = ours / (max(made.batches, 1) / made.tables)
+                times = ours / (max(outcome.batches, 1) / outcome.tables)
                 least[item.label] = min(times, least.get(item.label, times))
-    return found, [
+    return result, [
         Bar(f"paths, least times the rounds of {label}", round(times, 2), ">", 1)
         for label, times in least.items()
     ]
@@ -109,8 +109,8 @@ def query(length: int) -> str:
     product = " * ".join(f"e{n}.w" for n in tables)
     source = " ".join(f"JOIN e{n} ON e{n}.a = e{n - 1}.b" for n in tables[1:])
     ends = f"e1.a, e{length}.b"
-    shown = f"SELECT {ends}, sum({product}) AS total"
-    return f"{shown} FROM e1 {source} GROUP BY {ends}"
+    select = f"SELECT {ends}, sum({product}) AS total"
+    return f"{select} FROM e1 {source} GROUP BY {ends}"
 
 
 def _rounds(

@@ -118,12 +118,12 @@ def covariance(
         sides |= {
             label: refreshing(connection, views) for label, (views, _) in flat.items() if views
         }
-        found: list[dict[str, Any]] = []
+        result: list[dict[str, Any]] = []
         series = in_turn(sides, partial(batch, starts, BATCH), repeat, SETTLE)
         require_equal(orchestrator, tree)
         name = f"{data.workload.name}, covariance of {len(features)} features, batches of"
         for side, item in (("insert, captured", inserted), (f"{TREE.label}, alone", alone)):
-            found.append(row(f"{name} {BATCH:,}", rows, side, item, batch=BATCH))
+            result.append(row(f"{name} {BATCH:,}", rows, side, item, batch=BATCH))
         called = {
             side: f"{side}, {flat[side][1]} of {len(entries)} aggregates"
             if side in flat and flat[side][1] < len(entries)
@@ -131,18 +131,18 @@ def covariance(
             for side in sides
         }
         for side, item in series.items():
-            made = row(f"{name} {BATCH:,}", rows, called[side], item, batch=BATCH)
-            found.append(made | _beside(data, side, item, series["viewtree"]))
+            line = row(f"{name} {BATCH:,}", rows, called[side], item, batch=BATCH)
+            result.append(line | _beside(data, side, item, series["viewtree"]))
         first = next(starts)
         for size in batches:
             some = in_turn(sides, partial(batch, count(first, size), size), min(repeat, 3), 1)
             first += size * (min(repeat, 3) + 1)
             for side, item in some.items():
-                found.append(row(f"{name} {size:,}", rows, called[side], item, batch=size))
+                result.append(row(f"{name} {size:,}", rows, called[side], item, batch=size))
         states = orchestrator.view(tree[0]).plan.program.states
         views = sum(isinstance(state, StateTable) for state in states)
     if data is not RETAILER:
-        return found, [Bar(f"{data.workload.name}, stored views", views, "<=", VIEWS_AT_MOST)]
+        return result, [Bar(f"{data.workload.name}, stored views", views, "<=", VIEWS_AT_MOST)]
     bars = [
         Bar(
             f"covariance, times the throughput of {side}",
@@ -154,7 +154,7 @@ def covariance(
         if side not in (TREE.label, TUPLE.label)
     ]
     cost = alone.times_slower_than(inserted)
-    return found, [
+    return result, [
         *bars,
         Bar("covariance, stored views", views, "<=", VIEWS_AT_MOST),
         Bar("covariance, times the insert of the batch", round(cost, 2), "<=", REFRESH_AT_MOST),
@@ -214,7 +214,7 @@ def total(
     Two sides compute the sum again after each batch: from the join, and from a query that adds up
     each table before it joins.
     """
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for data, asked, paper in SUMS:
         with data.tables_of(orchestrator, rows, seed, skewed=True):
             stream = Stream(orchestrator, data.tables)
@@ -227,8 +227,8 @@ def total(
                 sides.append(Side(contender.label, (view,)))
             replayed = replay(orchestrator, stream, sides, limit=limit, points=1, say=say)
         name = f"{data.workload.name}, {asked}"
-        found += whole(name, replayed, sides, TREE.label, paper)
-    return found, []
+        result += whole(name, replayed, sides, TREE.label, paper)
+    return result, []
 
 
 def chunks(
@@ -241,20 +241,20 @@ def chunks(
     say: Callable[[str], None],
 ) -> tuple[list[str], int]:
     """Create views of scalar aggregates until time is up; return them and the aggregates' number."""
-    made: list[str] = []
+    views: list[str] = []
     until = monotonic() + limit
     for start in range(0, len(entries), size):
         if monotonic() > until:
             say(f"{contender.label}: the time is up after {start} of {len(entries)} aggregates")
-            return made, start
+            return views, start
         say(f"creating scalar aggregates {start + 1:,} to {start + size:,} ({contender.label})")
         listed = ", ".join(
             f"{text} AS s{n}" for n, text in enumerate(entries[start : start + size])
         )
-        name = f"scalar{len(made)}"
+        name = f"scalar{len(views)}"
         require(orchestrator, name, f"SELECT {listed} {source}", contender)
-        made.append(view_name(name, contender))
-    return made, len(entries)
+        views.append(view_name(name, contender))
+    return views, len(entries)
 
 
 def scalars(features: Sequence[str]) -> list[str]:

@@ -123,7 +123,7 @@ def run(
                 retailer.categories(orchestrator, data, few, features, repeat, seed, say)
                 for data in (FAVORITA, FLIGHTS)
             ]
-            return [item for found, _ in both for item in found], []
+            return [item for lines, _ in both for item in lines], []
         if part == "training":
             return training.measure(orchestrator, rows, features, repeat, seed, say)
         if part == "sum":
@@ -145,12 +145,14 @@ def run(
     def on(at: str) -> Report:
         with connect(at) as orchestrator:
             described = machine(orchestrator.connection)
-            found = [(part, *measured(part, orchestrator)) for part in PARTS if part in parts]
+            measured_parts = [
+                (part, *measured(part, orchestrator)) for part in PARTS if part in parts
+            ]
         return Report(
             "fivm",
             described,
-            tuple(_beside(part, item) for part, rows, _ in found for item in rows),
-            tuple(bar for *_, bars in found for bar in bars),
+            tuple(_beside(part, item) for part, rows, _ in measured_parts for item in rows),
+            tuple(bar for *_, bars in measured_parts for bar in bars),
         )
 
     if dsn is not None:
@@ -174,7 +176,7 @@ def _updates(
     say: Callable[[str], None],
 ) -> Measured:
     """Measure a one-row change of a q-hierarchical query, and the next result row, on growing data."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     points: dict[str, list[tuple[float, float]]] = {"a change": [], "the next row": []}
     rounds = count()
     for size in sizes:
@@ -198,19 +200,19 @@ def _updates(
             series = in_turn(sides, change, repeat, SETTLE)
             require_equal(orchestrator, [views[TREE.label]])
             for label, item in series.items():
-                found.append(row("one row", size, label, item))
+                result.append(row("one row", size, label, item))
                 points["a change"].append((size, item.buffers))
             first, more = (
                 Series(tuple(_read(orchestrator, views[ROWS.label], n) for _ in range(repeat)))
                 for n in (1, 1 + READ)
             )
-            found.append(row("the first row", size, ROWS.label, first))
-            found.append(row(f"{READ:,} rows more", size, ROWS.label, more, batch=READ))
+            result.append(row("the first row", size, ROWS.label, first))
+            result.append(row(f"{READ:,} rows more", size, ROWS.label, more, batch=READ))
             points["the next row"].append((size, more.buffers / READ))
             points.setdefault("the first row", []).append((size, first.buffers))
     if len(sizes) < 2:
-        return found, []
-    return found, [
+        return result, []
+    return result, [
         Bar(f"q-hierarchical, slope of buffers touched by {what}", slope(point), "<", SLOPE_BELOW)
         for what, point in points.items()
     ]

@@ -101,9 +101,9 @@ class Stream:
                 ).format(order=order, **names)
             )
             execute(sql.SQL("CREATE INDEX ON {aside} (arrival)").format(**names))
-            found = execute(sql.SQL("SELECT count(*) FROM {aside}").format(**names)).fetchone()
-            assert found is not None
-            self._left[table] = found[0]
+            counted = execute(sql.SQL("SELECT count(*) FROM {aside}").format(**names)).fetchone()
+            assert counted is not None
+            self._left[table] = counted[0]
             execute(sql.SQL("TRUNCATE {table}").format(**names))
         self.rows = sum(self._left.values())
         self._size = size or min(BATCH, max(1, self.rows // LEAST_BATCHES))
@@ -218,7 +218,7 @@ def whole(
     `paper` and `space` have the paper's ratios of throughput and of memory. A side whose time was
     up is compared for as far as it came.
     """
-    found = []
+    result = []
     least = replayed.windows[-1]
     for side in sides:
         arrived = replayed.arrived(side.label)
@@ -227,31 +227,31 @@ def whole(
             label += f", stopped after {arrived:,} rows"
         total = replayed.total(side.label, arrived)
         series = Series((total,)) if total.milliseconds else None
-        made = row(f"{name}, {WHOLE}", arrived, label, series, batch=arrived)
+        line = row(f"{name}, {WHOLE}", arrived, label, series, batch=arrived)
         other = replayed.total(base, arrived)
         beside = side.label != base and series is not None and other.milliseconds > 0
         ratio = _rounded(total.milliseconds / other.milliseconds) if beside else None
-        found.append(made | {"ratio": ratio, "paper": paper.get(side.label)})
+        result.append(line | {"ratio": ratio, "paper": paper.get(side.label)})
     ours = least.stored.get(base)
     for side in sides:
         if space is None or side.label not in least.stored:
             continue
         size = least.stored[side.label]
-        made = row(f"{name}, {STORED}", least.arrived, side.label, None, stored=size)
+        line = row(f"{name}, {STORED}", least.arrived, side.label, None, stored=size)
         ratio = _rounded(size / ours) if ours and side.label != base else None
-        found.append(made | {"ratio": ratio, "paper": space.get(side.label)})
-    return found
+        result.append(line | {"ratio": ratio, "paper": space.get(side.label)})
+    return result
 
 
 def stored(orchestrator: Orchestrator, views: Sequence[str]) -> int:
     """Return the bytes of the views' tables, including indexes."""
     ids = [orchestrator.view(view).id for view in views]
-    found = orchestrator.connection.execute(
+    answer = orchestrator.connection.execute(
         "SELECT coalesce(sum(idivm.state_bytes(id)), 0)::bigint FROM unnest(%s::integer[]) AS id",
         [ids],
     ).fetchone()
-    assert found is not None
-    return int(found[0])
+    assert answer is not None
+    return int(answer[0])
 
 
 def added(runs: Sequence[Execution]) -> Execution:

@@ -54,15 +54,15 @@ def measure(
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
     """Measure training after each batch, relative to the maintenance of the covariance."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     bars: list[Bar] = []
     for data in (HOUSING, RETAILER, FAVORITA, FLIGHTS):
         say(f"training on {data.workload.name}")
         with data.tables_of(orchestrator, rows, seed):
             more, further = _on(orchestrator, data, rows, most, repeat)
-        found += more
+        result += more
         bars += further
-    return found, bars
+    return result, bars
 
 
 def _on(
@@ -92,7 +92,7 @@ def _on(
 
     def resume() -> Execution:
         run = resumed()
-        steps[RESUMED].append(_one(orchestrator, sql.SQL("SELECT steps FROM model")))
+        steps[RESUMED].append(_value(orchestrator, sql.SQL("SELECT steps FROM model")))
         return run
 
     sides = {
@@ -113,18 +113,18 @@ def _on(
     series = in_turn(trained, batch, repeat, SETTLE)
     kept = Series(tuple(runs[-repeat:]))
     text = sql.SQL("SELECT t.iterations FROM {view}, idivm.train(c, NULL, {label}) AS t")
-    steps[SCRATCH].append(_one(orchestrator, text.format(**known)))
+    steps[SCRATCH].append(_value(orchestrator, text.format(**known)))
     name = f"{data.workload.name}, a model of {len(features) - 1} features"
-    found = [row(name, rows, "viewtree, no training", kept, batch=BATCH)]
+    result = [row(name, rows, "viewtree, no training", kept, batch=BATCH)]
     for side, item in series.items():
         ratio = round(1 + item.times_slower_than(kept), 3)
-        made = row(
+        line = row(
             name, rows, side, item, rounds=median(steps[side][-repeat:]) if side in steps else None
         )
-        found.append(made | {"ratio": ratio, "paper": data.paper.get(side)})
+        result.append(line | {"ratio": ratio, "paper": data.paper.get(side)})
     share = series[RESUMED].times_slower_than(kept)
     off = _distance(orchestrator, data, features)
-    return found, [
+    return result, [
         Bar(
             f"{data.workload.name}, training resumed beside maintenance",
             round(share, 3),
@@ -140,10 +140,10 @@ def _on(
     ]
 
 
-def _one(orchestrator: Orchestrator, query: sql.SQL | sql.Composed) -> Any:
-    found = orchestrator.connection.execute(query).fetchone()
-    assert found is not None
-    return found[0]
+def _value(orchestrator: Orchestrator, query: sql.SQL | sql.Composed) -> Any:
+    answer = orchestrator.connection.execute(query).fetchone()
+    assert answer is not None
+    return answer[0]
 
 
 def _distance(orchestrator: Orchestrator, data: Dataset, features: Sequence[str]) -> float:
@@ -162,5 +162,5 @@ def _distance(orchestrator: Orchestrator, data: Dataset, features: Sequence[str]
     place = features.index(data.label)
     design = np.column_stack([np.ones(len(rows)), np.delete(rows, place, axis=1)])
     wanted, *_ = np.linalg.lstsq(design, rows[:, place], rcond=None)
-    model = np.array(_one(orchestrator, sql.SQL("SELECT weights FROM model")))
+    model = np.array(_value(orchestrator, sql.SQL("SELECT weights FROM model")))
     return float(np.abs(model - wanted).max() / np.abs(wanted).max())

@@ -38,23 +38,23 @@ def measure(
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
     """Measure the sides along the stream, under updates of one relation, and by size of batches."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     name = "twitter, covariance of triangles"
     with _graph(orchestrator, rows, seed):
         stream = Stream(orchestrator, ("r", "s", "t"), sort=False)
         sides = _sides(orchestrator, (TREE, RING, SDBT_STREAMS, TUPLE), say)
         replayed = replay(orchestrator, stream, sides, limit=limit, say=say)
-        found += along(name, replayed, sides)
+        result += along(name, replayed, sides)
         space = {RING.label: RING_SPACE}
-        found += whole(name, replayed, sides, TREE.label, {}, space)
+        result += whole(name, replayed, sides, TREE.label, {}, space)
     name = "twitter, covariance of triangles, only r changes"
     with _graph(orchestrator, rows, seed):
         stream = Stream(orchestrator, ("r",), sort=False)
         sides = _sides(orchestrator, (ONE, TUPLE), say)
         replayed = replay(orchestrator, stream, sides, limit=limit, say=say)
-        found += along(name, replayed, sides)
+        result += along(name, replayed, sides)
         paper, space = {TUPLE.label: ONE_PAPER}, {TUPLE.label: round(ONE_SPACE, 3)}
-        found += whole(name, replayed, sides, ONE.label, paper, space)
+        result += whole(name, replayed, sides, ONE.label, paper, space)
     for size in (BATCH, *batches):
         with _graph(orchestrator, rows, seed):
             stream = Stream(orchestrator, ("r", "s", "t"), size=size, sort=False)
@@ -62,8 +62,8 @@ def measure(
             replayed = replay(orchestrator, stream, sides, limit=limit, points=1, say=say)
             name = f"twitter, covariance of triangles, batches of {size:,}"
             measured = whole(name, replayed, sides, TREE.label, {})
-            found += [item | {"figure": "24"} for item in measured]
-    return found, []
+            result += [item | {"figure": "24"} for item in measured]
+    return result, []
 
 
 def _graph(orchestrator: Orchestrator, rows: int, seed: int) -> AbstractContextManager[None]:

@@ -25,10 +25,10 @@ def family(root: int) -> list[int]:
                 parents[int(status.parent.name)] = int(parent[1])
         except OSError:
             continue
-    found = [root]
-    for item in found:
-        found += [pid for pid, parent in parents.items() if parent == item]
-    return found[1:]
+    processes = [root]
+    for item in processes:
+        processes += [pid for pid, parent in parents.items() if parent == item]
+    return processes[1:]
 
 
 class Cluster:

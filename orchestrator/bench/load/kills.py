@@ -78,14 +78,14 @@ def run_kills(
         finally:
             cluster.stop()
         described = machine(connection)
-    shown = tuple(
+    report_rows = tuple(
         {"moment": moment, "killed": victim, "times": times}
         for (moment, victim), times in sorted(counted.items())
     )
     return Report(
         "load",
         described,
-        shown,
+        report_rows,
         (
             Bar("loads that did not end with each row once", wrong, "<=", 0),
             Bar("tables, parts and folders left over", left, "<=", 0),

@@ -115,14 +115,14 @@ def run_stream_kills(
             cluster.stop()
         with psycopg.connect(server.up().dsn, autocommit=True) as connection:
             described = machine(connection)
-    shown = tuple(
+    report_rows = tuple(
         {"stream": table, "killed": victim, "times": times}
         for (table, victim), times in sorted(counted.items())
     )
     return Report(
         "load",
         described,
-        shown,
+        report_rows,
         (
             Bar("streams that did not load each row once", wrong, "<=", 0),
             Bar("tables, parts and folders left over", left, "<=", 0),

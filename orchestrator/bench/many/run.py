@@ -75,8 +75,10 @@ class _Bench:
             while len(self.created) < size:
                 self.created.append(self._create(len(self.created)))
             rows.append(self._measured(size))
-        one, many = self._eager(eager)
-        rows.append({"eager sums over one table": eager, "one adds, ms": one, "all add, ms": many})
+        single, many = self._eager(eager)
+        rows.append(
+            {"eager sums over one table": eager, "one adds, ms": single, "all add, ms": many}
+        )
         if not all(report.equal for report in self.orchestrator.check()):
             raise DatabaseError("A view differs from its query: what was measured is wrong.")
         last = rows[-2]
@@ -92,7 +94,7 @@ class _Bench:
                 CREATION_AT_MOST,
             ),
             Bar(f"{most}, list, s", last["list, s"], "<", LIST_BELOW),
-            Bar(f"{eager} eager sums / one", many / one, "<=", EAGER_AT_MOST),
+            Bar(f"{eager} eager sums / one", many / single, "<=", EAGER_AT_MOST),
         )
         return Report("many", machine(self.connection), tuple(rows), bars)
 

@@ -80,12 +80,12 @@ def measure(
                 orchestrator.refresh(*views)
                 prices.change()
 
-            found = in_turn(sides, next_round, repeat, SETTLE)
+            series = in_turn(sides, next_round, repeat, SETTLE)
             for name, view in zip(views, CASES[case], strict=True):
                 require_strategy(orchestrator, name, contender)
                 _require_the_same(orchestrator, view)
             require_equal(orchestrator, views)
-            return Against(case, found[contender.label], found[BY_HAND], found[MATERIALIZED])
+            return Against(case, series[contender.label], series[BY_HAND], series[MATERIALIZED])
         finally:
             for view in views:
                 orchestrator.drop_view(view, if_exists=True)
@@ -126,9 +126,9 @@ def _require_the_same(orchestrator: Orchestrator, view: str) -> None:
     """Raise an error if the two alternatives have different results."""
     row = orchestrator.connection.execute(
         sql.SQL(
-            "SELECT EXISTS ((TABLE {hand} EXCEPT TABLE {made}) UNION ALL"
-            " (TABLE {made} EXCEPT TABLE {hand}))"
-        ).format(hand=sql.Identifier(_BY_HAND[view]), made=sql.Identifier(_MATERIALIZED[view]))
+            "SELECT EXISTS ((TABLE {hand} EXCEPT TABLE {view}) UNION ALL"
+            " (TABLE {view} EXCEPT TABLE {hand}))"
+        ).format(hand=sql.Identifier(_BY_HAND[view]), view=sql.Identifier(_MATERIALIZED[view]))
     ).fetchone()
     if row != (False,):
         raise DatabaseError(f"What was maintained by hand is not {view}: its times say nothing.")

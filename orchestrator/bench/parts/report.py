@@ -135,12 +135,12 @@ def join_bars(measured: Sequence[Measured]) -> Iterator[Bar]:
         }
         if len(runs) < 3:
             continue
-        found = growth(runs)
+        trend = growth(runs)
         name = (
-            f"{contender.label}, growth of time with j ({found.per_step:+.1%} a join), "
+            f"{contender.label}, growth of time with j ({trend.per_step:+.1%} a join), "
             "slope in standard errors"
         )
-        yield Bar(name, found.in_errors, op, found.limit)
+        yield Bar(name, trend.in_errors, op, trend.limit)
 
 
 def cold_bars(measured: Sequence[Measured]) -> Iterator[Bar]:

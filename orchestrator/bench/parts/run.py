@@ -150,8 +150,8 @@ def run(
         measured = [item for group in _groups(axes, parts) for item in _measure_group(bench, group)]
         compared = _compare(bench) if compare else {}
     subject = contenders[0]
-    found = [row for item in measured for row in rows(parts, item)]
-    found += [
+    report_rows = [row for item in measured for row in rows(parts, item)]
+    report_rows += [
         row
         for number, cases in compared.items()
         for case in cases
@@ -162,7 +162,7 @@ def run(
         *auto_bars(measured),
         *(against_bars(compared) if subject == ID else ()),
     )
-    return Report("parts", described, tuple(found), bars)
+    return Report("parts", described, tuple(report_rows), bars)
 
 
 def _cold(
@@ -182,8 +182,8 @@ def _cold(
             described = machine(orchestrator.connection)
         groups = [(replace(dataset, seed=seed), points) for dataset, points in _groups(axes, parts)]
         measured = list(measure_cold(server, groups, contenders, repeat, say))
-    found = [row for item in measured for row in rows(parts, item)]
-    return Report("parts, cold", described, tuple(found), tuple(cold_bars(measured)))
+    report_rows = [row for item in measured for row in rows(parts, item)]
+    return Report("parts, cold", described, tuple(report_rows), tuple(cold_bars(measured)))
 
 
 def _offered(
@@ -245,13 +245,13 @@ def _measure_group(bench: _Bench, group: tuple[Dataset, list[Point]]) -> Iterato
     with _tables(bench, dataset):
         for _, same_view in itertools.groupby(points, lambda point: point.view):
             at = list(same_view)
-            found: dict[Point, Measured] = {}
+            by_point: dict[Point, Measured] = {}
             for together in _together(bench.contenders, at[0]):
                 measure = _measure_joins if at[0].varied == "j" else _measure_view
                 for item in measure(bench, at, together):
-                    before = found.get(item.point)
-                    found[item.point] = before.beside(item) if before else item
-            yield from found.values()
+                    before = by_point.get(item.point)
+                    by_point[item.point] = before.beside(item) if before else item
+            yield from by_point.values()
 
 
 def _together(contenders: tuple[Contender, ...], point: Point) -> list[tuple[Contender, ...]]:

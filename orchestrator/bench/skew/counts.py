@@ -99,19 +99,21 @@ def measured(
 ) -> Iterator[Growth]:
     """Yield a row of the report for `skew` at an ε, and one for `tuple` with the cost of a change."""
     share, count = Fraction(epsilon), COUNTS[name]
-    skew, found = pairs.beside_tuple(name, size, share)
+    skew, rows = pairs.beside_tuple(name, size, share)
 
-    def made(kind: int, contenders: Sequence[Contender]) -> AbstractContextManager[dict[str, str]]:
+    def created(
+        kind: int, contenders: Sequence[Contender]
+    ) -> AbstractContextManager[dict[str, str]]:
         return views(orchestrator, count.workload, "count", size, share, kind, contenders, say)
 
-    with made(STARS, (skew, TUPLE)) as names:
-        note_changes(orchestrator, found, names, count.changes, updates)
-        found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
-        note_rebalancing(orchestrator, found[skew.label], names[skew.label], count.light, say)
+    with created(STARS, (skew, TUPLE)) as names:
+        note_changes(orchestrator, rows, names, count.changes, updates)
+        rows[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
+        note_rebalancing(orchestrator, rows[skew.label], names[skew.label], count.light, say)
     if not count.linear:
-        with made(BLOCKS, (skew,)) as names:
-            found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
-    yield from found.values()
+        with created(BLOCKS, (skew,)) as names:
+            rows[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
+    yield from rows.values()
 
 
 def bars(rows: Sequence[Growth]) -> Iterator[Bar]:

@@ -72,24 +72,24 @@ def measured(
 ) -> Iterator[Growth]:
     """Yield a row of the report for `skew` at an ε, and one for `tuple` with the cost of a change."""
     share = Fraction(epsilon)
-    skew, found = pairs.beside_tuple(name, size, share)
+    skew, rows = pairs.beside_tuple(name, size, share)
     with views(orchestrator, CYCLES, name, size, share, STARS, (skew, TUPLE), say) as names:
         turns = ("INSERT INTO r VALUES (1, 2)", "DELETE FROM r WHERE a = 1 AND b = 2")
-        note_changes(orchestrator, found, names, turns, updates)
-        note_rebalancing(orchestrator, found[skew.label], names[skew.label], LIGHT, say)
+        note_changes(orchestrator, rows, names, turns, updates)
+        note_rebalancing(orchestrator, rows[skew.label], names[skew.label], LIGHT, say)
     with views(orchestrator, CYCLES, name, size, share, BLOCKS, (skew,), say) as names:
         mean, longest = delays(orchestrator, names[skew.label])
-        found[skew.label] |= {"delay": round(mean, 1), "longest delay": longest}
-        found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
+        rows[skew.label] |= {"delay": round(mean, 1), "longest delay": longest}
+        rows[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
     if name == "ternary":
         with views(orchestrator, CYCLES, name, size, share, SQUARE, (skew,), say) as names:
-            found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
-    yield from found.values()
+            rows[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
+    yield from rows.values()
 
 
 def note_changes(
     orchestrator: Orchestrator,
-    found: Mapping[str, Growth],
+    rows: Mapping[str, Growth],
     names: Mapping[str, str],
     changes: Sequence[str],
     updates: int,
@@ -107,8 +107,8 @@ def note_changes(
     )
     require_equal(orchestrator, list(names.values()))
     for label, runs in series.items():
-        found[label]["buffers"] = round(statistics.mean(r.buffers for r in runs.runs), 1)
-        found[label]["ms"] = round(statistics.mean(runs.times), 3)
+        rows[label]["buffers"] = round(statistics.mean(r.buffers for r in runs.runs), 1)
+        rows[label]["ms"] = round(statistics.mean(runs.times), 3)
 
 
 def note_rebalancing(

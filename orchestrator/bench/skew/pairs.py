@@ -69,7 +69,7 @@ def measured(
 ) -> Iterator[Growth]:
     """Yield a row of the report for `skew` at an ε, and a row for `tuple` on the same data."""
     share = Fraction(epsilon)
-    skew, found = beside_tuple(NAME, size, share)
+    skew, rows = beside_tuple(NAME, size, share)
     with PAIRS.tables(orchestrator, {"rows": size, "epsilon": int(share * 1000)}):
         for item in (skew, TUPLE):
             say(f"pairs, {size:,} rows: creating {item.label} for ε = {share}")
@@ -82,7 +82,7 @@ def measured(
         catalog_readers.invalidate(
             orchestrator.connection, [orchestrator.view(names[skew.label]).id]
         )
-        found[skew.label]["preprocessing"] = sides[skew.label]().buffers
+        rows[skew.label]["preprocessing"] = sides[skew.label]().buffers
         vacuum(orchestrator)
         for measure, value in (("buffers", LIGHT), ("at a hub", HUB)):
             turns = cycle(
@@ -91,9 +91,9 @@ def measured(
             change = (sql.SQL(text).format(sql.Literal(value)) for text in turns)
             series = in_turn(sides, lambda: run(orchestrator, next(change)), updates, 6)  # noqa: B023
             for label, runs in series.items():
-                found[label][measure] = round(statistics.mean(r.buffers for r in runs.runs), 1)
+                rows[label][measure] = round(statistics.mean(r.buffers for r in runs.runs), 1)
                 if value == LIGHT:
-                    found[label]["ms"] = round(statistics.mean(runs.times), 3)
+                    rows[label]["ms"] = round(statistics.mean(runs.times), 3)
         require_equal(orchestrator, list(names.values()))
         extra = Rebalancing(orchestrator, names[skew.label], sides[skew.label])
         extra.light_value(NEARLY_HEAVY)
@@ -101,17 +101,17 @@ def measured(
         # Deleted rows slow down the reads until they are vacuumed.
         vacuum(orchestrator)
         mean, most = delays(orchestrator, names[skew.label])
-        found[skew.label] |= {"delay": round(mean, 1), "longest delay": most}
+        rows[skew.label] |= {"delay": round(mean, 1), "longest delay": most}
         for label, name in names.items():
-            found[label]["stored"] = stored(orchestrator, name)
+            rows[label]["stored"] = stored(orchestrator, name)
         say(f"pairs, {size:,} rows: growing to twice as many")
         grow(orchestrator, [extra], "r", 2)
-        found[skew.label] |= {
+        rows[skew.label] |= {
             "a value moves": extra.minor,
             "all are divided": extra.major,
-            "with rebalancing": round(found[skew.label]["buffers"] + extra.share, 1),
+            "with rebalancing": round(rows[skew.label]["buffers"] + extra.share, 1),
         }
-        yield from found.values()
+        yield from rows.values()
 
 
 def beside_tuple(graph: str, size: int, epsilon: Fraction) -> tuple[Contender, dict[str, Growth]]:
@@ -136,13 +136,13 @@ def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
     rng = Random(1)
     [a] = connection.execute("SELECT array_agg(a) FROM r TABLESAMPLE SYSTEM (100)").fetchone() or []
     [c] = connection.execute("SELECT array_agg(c) FROM s TABLESAMPLE SYSTEM (100)").fetchone() or []
-    found = []
+    buffers = []
     for _ in range(WALKED):
         step = ordered.next_row(order, (str(rng.choice(a)), str(rng.choice(c))))
         with connection.transaction():
             ordered.by_lookups(connection)
-            found.append(explained(connection, step.as_string(connection)).buffers)
-    return statistics.mean(found), max(found)
+            buffers.append(explained(connection, step.as_string(connection)).buffers)
+    return statistics.mean(buffers), max(buffers)
 
 
 def stored(orchestrator: Orchestrator, name: str) -> int:
@@ -179,7 +179,7 @@ def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
             ("stored", 1 + share),
             ("preprocessing", 1 + share),
         ):
-            found = grows(measure, f"skew {epsilon}", epsilon)
-            if found is not None:
+            growth = grows(measure, f"skew {epsilon}", epsilon)
+            if growth is not None:
                 name = f"pairs, skew {epsilon}, slope of {_CALLED[measure]}"
-                yield Bar(name, found, "<=", round(exponent + MARGIN, 4))
+                yield Bar(name, growth, "<=", round(exponent + MARGIN, 4))

@@ -138,14 +138,14 @@ def run(
                 )
             )
             rows = (*triangles, *streamed, *met, *grouped, *counted)
-            found = (
+            checked = (
                 *_bars(triangles),
                 *streams.bars(streamed),
                 *pairs.bars(met),
                 *cycles.bars(grouped),
                 *counts.bars(counted),
             )
-            return Report("skew", described, rows, found)
+            return Report("skew", described, rows, checked)
 
     if dsn is not None:
         return on(dsn)

@@ -69,7 +69,7 @@ class Changes:
         self.rng.shuffle(rows)
         return iter(rows)
 
-    def one(self) -> None:
+    def change_edge(self) -> None:
         """Insert or delete an edge."""
         table = self.rng.choice(list(TABLES))
         self._delete(table, 1) if self.rng.random() < 0.5 else self._insert(table, 1)
@@ -127,12 +127,12 @@ def measured(
         refreshes = {
             label: refreshing(orchestrator.connection, [view]) for label, view in names.items()
         }
-        found: list[Growth] = []
+        result: list[Growth] = []
         number = LONGER * updates
         for window in range(1, WINDOWS + 1):
             say(f"a stream over {size:,} rows: window {window}, {number} changes")
-            series = in_turn(refreshes, changes.one, number, 30 if window == 1 else 0)
-            found += (
+            series = in_turn(refreshes, changes.change_edge, number, 30 if window == 1 else 0)
+            result += (
                 {
                     "graph": NAME,
                     "rows": size,
@@ -153,7 +153,7 @@ def measured(
         _require_same(orchestrator, {label: names[label] for label in refreshes})
         if size <= CHECKED:
             require_equal(orchestrator, list(names.values()))
-        for row in found:
+        for row in result:
             runs = batches.get(row["side"])
             yield row | {
                 "ms of a batch": runs and round(runs.milliseconds, 1),
@@ -164,14 +164,14 @@ def measured(
 
 def _require_same(orchestrator: Orchestrator, names: Mapping[str, str]) -> None:
     """Raise an error if the strategies have different results."""
-    shown = {
+    counts = {
         label: orchestrator.connection.execute(
             sql.SQL("SELECT n FROM {}").format(sql.Identifier(*view.split(".")))
         ).fetchone()
         for label, view in names.items()
     }
-    if len(set(shown.values())) > 1:
-        raise DatabaseError(f"The counts differ, {shown}: their measurements would say nothing.")
+    if len(set(counts.values())) > 1:
+        raise DatabaseError(f"The counts differ, {counts}: their measurements would say nothing.")
 
 
 def bars(rows: Sequence[Growth]) -> Iterator[Bar]:

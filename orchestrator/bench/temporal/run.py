@@ -82,10 +82,10 @@ def run(
         say(f"refreshing {refreshes} times, one second after the other")
         for number in range(refreshes + 5):
             _pass_second(connection, events + number * each, keys, each)
-            one = explained(connection, "SELECT * FROM idivm.refresh('last_hour')")
+            refresh = explained(connection, "SELECT * FROM idivm.refresh('last_hour')")
             other = explained(connection, _QUERY.format("(SELECT now FROM measured_time)"))
             if number >= 5:
-                refreshed.append(one)
+                refreshed.append(refresh)
                 queried.append(other)
             orchestrator.connection.execute("SELECT idivm.collect()")
         if not all(report.equal for report in orchestrator.check()):
@@ -94,7 +94,8 @@ def run(
             "SELECT count(*) FILTER (WHERE recomputed), max(rows_changed) FROM idivm.history"
         ).fetchone() or (0, 0)
     ratio = statistics.median(
-        other.milliseconds / one.milliseconds for one, other in zip(refreshed, queried, strict=True)
+        other.milliseconds / refresh.milliseconds
+        for refresh, other in zip(refreshed, queried, strict=True)
     )
     rows = (
         _row(f"refresh: {each} events come and {each} go", refreshed),

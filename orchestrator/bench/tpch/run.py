@@ -219,7 +219,7 @@ def _checked(
         }
         for item in views
     )
-    wrong = {number for found in different.values() for number, _ in found}
+    wrong = {number for differences in different.values() for number, _ in differences}
     bars = (
         *_created(views),
         Bar(

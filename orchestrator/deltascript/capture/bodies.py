@@ -268,7 +268,7 @@ def _paired_update(source: Captured, rows: _Rows, segment: Identifier) -> Compos
     occur there more than once. The pairs are then numbered, so that they do not share rows.
     """
     return SQL(
-        "{one}"
+        "{single}"
         "        FROM {old} AS o CROSS JOIN {new} AS n\n"
         "        WHERE NOT EXISTS (SELECT FROM old_rows OFFSET 1)\n"
         "          AND {same}(o.old, n.new) IS TRUE AND {changed}(o.old, n.new);\n"
@@ -281,7 +281,7 @@ def _paired_update(source: Captured, rows: _Rows, segment: Identifier) -> Compos
         "        END IF;\n"
         "        END IF"
     ).format(
-        one=_appended(source, segment, "on", Literal("U"), rows.number),
+        single=_appended(source, segment, "on", Literal("U"), rows.number),
         numbered=_all_pairs(source, rows, segment, numbered=True),
         paired=_all_pairs(source, rows, segment, numbered=False),
         old=rows.old,
@@ -296,11 +296,11 @@ def _changed_row(source: Captured, rows: _Rows, segment: Identifier) -> Composed
     sides.
     """
     return SQL(
-        "{one}        FROM {old} AS o CROSS JOIN {new} AS n\n"
+        "{single}        FROM {old} AS o CROSS JOIN {new} AS n\n"
         "        WHERE {same}(o.old, n.new) IS TRUE AND {changed}(o.old, n.new);\n"
         "        IF NOT FOUND THEN\n{pairs};\n        END IF"
     ).format(
-        one=_appended(source, segment, "on", Literal("U"), rows.number),
+        single=_appended(source, segment, "on", Literal("U"), rows.number),
         old=rows.old,
         new=rows.new,
         same=source.log("_same"),

@@ -134,7 +134,7 @@ class Program:
         return state.layout
 
     @property
-    def shown(self) -> tuple[str, ...]:
+    def column_names(self) -> tuple[str, ...]:
         """The names of the view's columns."""
         state = self.state(self.content)
         if isinstance(state, StateTable):

@@ -174,10 +174,10 @@ class Cardinality:
         """Return the number of rows of a plan that selects the first rows of partitions."""
         while isinstance(plan, Projection):
             plan = plan.input
-        found = window_of_first_rows(plan)
-        if found is None:
+        recognized = window_of_first_rows(plan)
+        if recognized is None:
             return math.inf
-        window, most = found
+        window, most = recognized
         return max(1.0, most) * self._groups(window.input, window.partition, held)
 
     def _groups(self, rows: Operator, by: tuple[Column, ...], held: Mapping[str, float]) -> float:

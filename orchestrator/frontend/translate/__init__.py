@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from orchestrator.algebra import Plan, Symbols, Unsupported
 from orchestrator.algebra.dialect import Tree, UnreadableError, read
-from orchestrator.algebra.passes.project_scans import narrow
+from orchestrator.algebra.passes.project_scans import project_scans
 from orchestrator.algebra.passes.push_conditions import arrange_joins
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.frontend.translate.context import Context, QueryFacts, Scope, not_modelled
@@ -36,7 +36,7 @@ def build(text: str, facts: QueryFacts) -> Plan | Unsupported:
         return Unsupported("the text cannot be read back", error.where)
     except NotModelledError as error:
         return error.unsupported
-    return narrow(arrange_joins(plan))
+    return project_scans(arrange_joins(plan))
 
 
 def _counts_columns(tree: Tree) -> bool:

@@ -29,26 +29,26 @@ def scalar(context: Context, tree: Tree, scope: Scope) -> Scalar:
     columns: list[Column] = []
     subqueries: list[Subquery] = []
 
-    def column(found: Column | None, node: Tree) -> Tree:
-        if found is None and node.name in _SYSTEM_COLUMNS:
+    def column(target: Column | None, node: Tree) -> Tree:
+        if target is None and node.name in _SYSTEM_COLUMNS:
             raise not_modelled("a system column", node)
-        if found is None:
+        if target is None:
             raise not_modelled("a name that cannot be resolved", node)
-        columns.append(found)
-        return reference(found.symbol)
+        columns.append(target)
+        return reference(target.symbol)
 
     def row(node: exp.Column) -> Tree:
-        found = scope.row(node.table) if node.table and _takes_rows(node) else None
+        source = scope.row(node.table) if node.table and _takes_rows(node) else None
         named = {
             item.name for relation in context.facts.relations.values() for item in relation.columns
         }
-        if found is None or _ROW in named:
+        if source is None or _ROW in named:
             raise not_modelled("a row that is read as one value", node)
-        columns.extend(item for _, item in found.named)
-        record = _record(found.named)
-        if found.present is None:
+        columns.extend(item for _, item in source.named)
+        record = _record(source.named)
+        if source.present is None:
             return record
-        there = exp.Is(this=reference(found.present.symbol), expression=exp.Null())
+        there = exp.Is(this=reference(source.present.symbol), expression=exp.Null())
         return exp.Case(ifs=[exp.If(this=exp.Not(this=there), true=record)])
 
     def resolved(node: Tree) -> Tree:

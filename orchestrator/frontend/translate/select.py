@@ -97,7 +97,7 @@ def select(context: Context, query: exp.Select, scope: Scope) -> Plan:
     on_scalars = [over_sets(over_windows(expression)) for expression in grouped_on]
 
     columns, items = _items(context, rows, final)
-    shown = tuple(dict.fromkeys(columns))
+    unique = tuple(dict.fromkeys(columns))
     extra: list[Item] = []
     sort_columns = [
         _sorted_by(context, rows, sort_scalar, final, columns, extra)
@@ -116,7 +116,7 @@ def select(context: Context, query: exp.Select, scope: Scope) -> Plan:
     elif distinct is not None:
         rows = Distinct(rows)
     rows = limited(context, rows, query, keys, scope)
-    rows = _projected(rows, [Item.kept(column) for column in shown])
+    rows = _projected(rows, [Item.kept(column) for column in unique])
     return Plan(rows, tuple(output.name for output in final), tuple(columns))
 
 

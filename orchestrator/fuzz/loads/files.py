@@ -68,13 +68,13 @@ def _json(step: Load, rows: Sequence[Row], rng: Random, connection: Connection[A
     def array(value: str, kind: str) -> str:
         try:
             with connection.transaction():
-                found = connection.execute(
+                answer = connection.execute(
                     SQL("SELECT array_to_json(%s::{})::text").format(SQL(kind)), [value]
                 ).fetchone()
         except Exception:
             return json.dumps(value)
-        assert found is not None
-        return str(found[0])
+        assert answer is not None
+        return str(answer[0])
 
     def part(column: LoadColumn, value: str) -> str:
         if column.family in ("json", "jsonb"):
@@ -148,7 +148,7 @@ def _array(column: LoadColumn, connection: Connection[Any]) -> Any:
             connection.execute(
                 SQL("UPDATE {} SET {} = round({}, {})").format(TWIN, name, name, SQL(str(scale)))
             )
-        values = [None if one is None else Decimal(one) for one in select(text)]
+        values = [None if digits is None else Decimal(digits) for digits in select(text)]
         return pa.array(values, pa.decimal128(precision, scale))
     if column.family == "date":
         days = select(SQL("{} - date '1970-01-01'").format(name))

@@ -150,13 +150,13 @@ def _has_triggers(connection: Connection[Any], step: Load) -> bool:
 
 def _contents(connection: Connection[Any], tables: Sequence[str]) -> Contents:
     """Return the rows of the tables that exist, as text."""
-    found: Contents = {}
+    result: Contents = {}
     for name in tables:
         exists = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [name]).fetchone()
         if exists == (True,):
             rows = connection.execute(SQL("SELECT t::text FROM {} AS t").format(SQL(name)))
-            found[name] = Counter(row[0] for row in rows.fetchall())
-    return found
+            result[name] = Counter(row[0] for row in rows.fetchall())
+    return result
 
 
 def _expected(acts: Acts, step: Load, tables: Sequence[str], folder: Path) -> _Expected:
@@ -260,10 +260,10 @@ def _need_answers(acts: Acts) -> None:
 
 
 def _compare(acts: Acts, tables: Sequence[str], wanted: Contents) -> None:
-    found = _contents(acts.space.orc.connection, tables)
+    actual = _contents(acts.space.orc.connection, tables)
     for name, rows in wanted.items():
-        if found.get(name) != rows:
-            have = found.get(name, Counter())
+        if actual.get(name) != rows:
+            have = actual.get(name, Counter())
             lines = [
                 f"{name}: the load gives other rows than INSERT",
                 *(f"  missing  {row}" for row in list((rows - have).elements())[:5]),

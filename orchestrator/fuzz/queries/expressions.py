@@ -262,11 +262,11 @@ class Expressions:
             wild = self.rng.choice(present or ["int"])
         arguments: list[Expr] = []
         for wanted in template.arguments:
-            made = self.value(wild if wanted in ("*", "=") else wanted, scope, depth)
+            value = self.value(wild if wanted in ("*", "=") else wanted, scope, depth)
             # Comparing a column with itself tests little.
-            if wanted == "=" and arguments and (self.rng.random() < 0.4 or made in arguments):
-                made = self.constant(wild)
-            arguments.append(made)
+            if wanted == "=" and arguments and (self.rng.random() < 0.4 or value in arguments):
+                value = self.constant(wild)
+            arguments.append(value)
         return Expr(
             SQL(template.text).format(*(argument.sql for argument in arguments)),
             family,

@@ -99,10 +99,10 @@ class Grammar:
             return [Expr(SQL("1 + 1"), "int")]
         chosen = self.rng.sample(keys, min(len(keys), count or self.rng.choice((1, 1, 2))))
         if self.chance(0.2):
-            made = self.make.value(chosen[0].family, keys, 1)
+            computed = self.make.value(chosen[0].family, keys, 1)
             # A constant number would refer to an output by its position.
-            if made.keyable and any(_within(key, made) for key in keys):
-                chosen[0] = made
+            if computed.keyable and any(_within(key, computed) for key in keys):
+                chosen[0] = computed
         return chosen
 
     def meeting(self, outer: Sequence[Expr], inner: Sequence[Expr]) -> Composable:

@@ -31,14 +31,14 @@ def sums_of_products(g: Grammar, depth: int) -> Query:
     keys = g.some_keys(clause, g.rng.choice((1, 1, 2, 3))) if g.chance(0.75) else []
     if keys and g.chance(0.2):
         return g.select(keys, rest, SQL("DISTINCT "))
-    shown = [*keys, *(_total(g, clause.sources) for _ in range(g.rng.choice((1, 2, 4))))]
+    outputs = [*keys, *(_total(g, clause.sources) for _ in range(g.rng.choice((1, 2, 4))))]
     if keys:
         rest = SQL("{} GROUP BY {}").format(rest, listed([key.sql for key in keys]))
     if g.chance(0.15):
         rest = SQL("{} HAVING count(*) {} {}").format(
             rest, SQL(g.rng.choice((">", "<", "<>"))), Literal(g.rng.choice((0, 1, 2, 5)))
         )
-    return g.select(shown, rest)
+    return g.select(outputs, rest)
 
 
 def triangles(g: Grammar, depth: int) -> Query:
@@ -124,11 +124,11 @@ def stars(g: Grammar, depth: int) -> Query:
     conditions += [_where(g, source) for source in sources if g.chance(0.1)]
     clause = From(listed([_aliased(source) for source in sources]), tuple(sources))
     keys = g.some_keys(clause, g.rng.choice((1, 2, 2, 3)))
-    shown = [*keys, *(_total(g, sources) for _ in range(g.rng.choice((1, 2))))]
+    outputs = [*keys, *(_total(g, sources) for _ in range(g.rng.choice((1, 2))))]
     rest = SQL(" FROM {} WHERE {} GROUP BY {}").format(
         clause.sql, SQL(" AND ").join(conditions), listed([key.sql for key in keys])
     )
-    return g.select(shown, rest)
+    return g.select(outputs, rest)
 
 
 def _joined(g: Grammar) -> From:
@@ -224,8 +224,8 @@ def _of_ring(g: Grammar, sources: Sequence[Source]) -> Expr:
         return Expr(SQL("count(*)"), "int")
     g.rings.add(ring)
     chosen = g.rng.choices(columns, k=g.rng.choice((1, 2, 2, 3)))
-    made = rings.call(ring, g.schema, [e.sql for e in chosen], _filter(g, sources))
-    return Expr(made, "int" if ring.element == "bigint" else "jsonb", keyable=False)
+    call = rings.call(ring, g.schema, [e.sql for e in chosen], _filter(g, sources))
+    return Expr(call, "int" if ring.element == "bigint" else "jsonb", keyable=False)
 
 
 def _filter(g: Grammar, sources: Sequence[Source]) -> Composable:

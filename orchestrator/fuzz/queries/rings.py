@@ -31,7 +31,7 @@ class Ring:
     """Whether the position of an argument matters."""
     families: tuple[str, ...] = ("int",)
     """The families of its arguments, which are cast to the type of the argument."""
-    shown: LiteralString = "to_jsonb({})"
+    as_json: LiteralString = "to_jsonb({})"
 
 
 RINGS = (
@@ -72,7 +72,7 @@ RINGS = (
         "1::bigint",
         "length(x)::bigint % 12",
         families=("text", "int", "bool", "uuid"),
-        shown="{}",
+        as_json="{}",
     ),
 )
 
@@ -81,7 +81,7 @@ def call(ring: Ring, schema: str, arguments: Iterable[Composable], tail: Composa
     """Return the aggregate over some columns, with FILTER as its tail."""
     given = SQL(", ").join(SQL("({})::{}").format(item, SQL(ring.argument)) for item in arguments)
     result = SQL("{}({}){}").format(Identifier(schema, ring.name), given, tail)
-    return SQL(ring.shown).format(result)
+    return SQL(ring.as_json).format(result)
 
 
 def statements(ring: Ring, schema: str) -> Iterator[str]:

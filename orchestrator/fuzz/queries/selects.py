@@ -83,9 +83,9 @@ def grouped_by_key(g: Grammar, depth: int) -> Query:
     if not first.relation.primary:
         return grouped(g, depth)
     by = [SQL("{}.{}").format(first.alias, Identifier(name)) for name in first.relation.key]
-    shown = g.outputs(first.scope)
-    shown.append(aggregate(g.rng, g.make, clause.scope))
-    return g.select(shown, SQL(" FROM {} GROUP BY {}").format(clause.sql, listed(by)))
+    outputs = g.outputs(first.scope)
+    outputs.append(aggregate(g.rng, g.make, clause.scope))
+    return g.select(outputs, SQL(" FROM {} GROUP BY {}").format(clause.sql, listed(by)))
 
 
 def expanded(g: Grammar, depth: int) -> Query:
@@ -100,8 +100,8 @@ def expanded(g: Grammar, depth: int) -> Query:
     keys = [*sets, *g.some_keys(clause, 1)]
     by = listed([SQL(str(number + 1)) for number in range(len(keys))])
     grouping = g.rng.choice((by, by, SQL("ROLLUP ({})").format(by)))
-    shown = [*keys, aggregate(g.rng, g.make, scope)]
-    return g.select(shown, SQL(" FROM {}{} GROUP BY {}").format(clause.sql, where, grouping))
+    outputs = [*keys, aggregate(g.rng, g.make, scope)]
+    return g.select(outputs, SQL(" FROM {}{} GROUP BY {}").format(clause.sql, where, grouping))
 
 
 def _series(g: Grammar, scope: Sequence[Expr]) -> Expr:
@@ -111,16 +111,16 @@ def _series(g: Grammar, scope: Sequence[Expr]) -> Expr:
 
 def _elements(g: Grammar, scope: Sequence[Expr]) -> Expr:
     item, other = (g.make.value("text", scope, 0) for _ in range(2))
-    made = SQL("upper(unnest(ARRAY[({})::text, 'x', ({})::text]))").format(item.sql, other.sql)
+    array = SQL("upper(unnest(ARRAY[({})::text, 'x', ({})::text]))").format(item.sql, other.sql)
     return replace(
-        item, sql=made, keyable=item.keyable and other.keyable, exact=item.exact and other.exact
+        item, sql=array, keyable=item.keyable and other.keyable, exact=item.exact and other.exact
     )
 
 
 def _keys(g: Grammar, scope: Sequence[Expr]) -> Expr:
     text = g.make.value("text", scope, 0)
-    made = SQL("(jsonb_each(jsonb_build_object('a', 1, coalesce({}, 'b'), 2))).key")
-    return replace(text, sql=made.format(text.sql))
+    template = SQL("(jsonb_each(jsonb_build_object('a', 1, coalesce({}, 'b'), 2))).key")
+    return replace(text, sql=template.format(text.sql))
 
 
 def grouping_sets(g: Grammar, depth: int) -> Query:
@@ -137,20 +137,20 @@ def grouping_sets(g: Grammar, depth: int) -> Query:
             SQL("GROUPING SETS ({}, ())").format(each),
         )
     )
-    shown = [*keys, Expr(SQL("GROUPING({})").format(by), "int")]
-    shown.append(aggregate(g.rng, g.make, clause.scope))
+    outputs = [*keys, Expr(SQL("GROUPING({})").format(by), "int")]
+    outputs.append(aggregate(g.rng, g.make, clause.scope))
     rest = SQL(" FROM {}{} GROUP BY {}").format(clause.sql, g.where(clause.scope, 0.3), sets)
-    return g.select(shown, rest)
+    return g.select(outputs, rest)
 
 
 def scalar_aggregate(g: Grammar, depth: int) -> Query:
     """Return a query with aggregates over all rows; it has one row even for an empty input."""
     clause = g.sources.joined(depth)
-    shown = [aggregate(g.rng, g.make, clause.scope) for _ in range(g.rng.choice((1, 2, 3)))]
+    outputs = [aggregate(g.rng, g.make, clause.scope) for _ in range(g.rng.choice((1, 2, 3)))]
     rest = SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.4))
     if g.chance(0.2):
         rest = SQL("{} HAVING count(*) > {}").format(rest, g.make.constant("int").sql)
-    return g.select(shown, rest)
+    return g.select(outputs, rest)
 
 
 _SET_OPERATORS: tuple[LiteralString, ...] = (
@@ -217,19 +217,21 @@ def windowed(g: Grammar, depth: int) -> Query:
     clause = g.sources.joined(depth)
     if clause.order is None:
         return plain(g, depth)
-    shown = g.outputs(clause.scope)[:3]
-    shown += [
+    outputs = g.outputs(clause.scope)[:3]
+    outputs += [
         window(g.rng, g.make, clause.scope, clause.order) for _ in range(g.rng.choice((1, 1, 2)))
     ]
-    return g.select(shown, SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.3)))
+    return g.select(outputs, SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.3)))
 
 
 def windowed_peers(g: Grammar, depth: int) -> Query:
     """Return a query with window functions over orders that leave rows equal."""
     clause = g.sources.joined(depth)
-    shown = g.outputs(clause.scope)[:3]
-    shown += [window_of_peers(g.rng, g.make, clause.scope) for _ in range(g.rng.choice((1, 1, 2)))]
-    return g.select(shown, SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.3)))
+    outputs = g.outputs(clause.scope)[:3]
+    outputs += [
+        window_of_peers(g.rng, g.make, clause.scope) for _ in range(g.rng.choice((1, 1, 2)))
+    ]
+    return g.select(outputs, SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.3)))
 
 
 def first_of_each(g: Grammar, depth: int) -> Query:
@@ -253,10 +255,10 @@ def first_of_each(g: Grammar, depth: int) -> Query:
     )
     alias, last = Identifier("ranked"), Identifier(inner.fields[-1].name)
     fields = inner.fields if g.chance(0.5) else inner.fields[:-1]
-    shown = listed([SQL("{}.{}").format(alias, Identifier(field.name)) for field in fields])
+    columns = listed([SQL("{}.{}").format(alias, Identifier(field.name)) for field in fields])
     return Query(
         SQL("SELECT {} FROM ({}) AS {} WHERE {}.{} <= {}").format(
-            shown, inner.sql, alias, alias, last, SQL(str(g.rng.randint(1, 2)))
+            columns, inner.sql, alias, alias, last, SQL(str(g.rng.randint(1, 2)))
         ),
         fields,
     )
@@ -282,13 +284,13 @@ def window_over_groups(g: Grammar, depth: int) -> Query:
     clause = g.sources.joined(depth)
     keys = g.some_keys(clause)
     by = listed([key.sql for key in keys])
-    shown = [
+    outputs = [
         *keys,
         Expr(SQL("rank() OVER (ORDER BY count(*), {})").format(by), "int"),
         Expr(SQL("sum(count(*)) OVER (ORDER BY {})").format(by), "num", keyable=False),
     ]
     rest = SQL(" FROM {}{} GROUP BY {}").format(clause.sql, g.where(clause.scope, 0.3), by)
-    return g.select(shown, rest)
+    return g.select(outputs, rest)
 
 
 def _having(g: Grammar, keys: Sequence[Expr], scope: Sequence[Expr]) -> Composable:
@@ -306,6 +308,6 @@ def _branch(g: Grammar, depth: int, like: Sequence[Field] | None) -> Query:
         outputs = g.outputs(clause.scope, safe=True)[:2]
     else:
         safe = [e for e in clause.scope if e.safe]
-        made = [g.make.value(f.family, safe, 0) for f in like]
-        outputs = [e if e.keyable else g.make.constant(e.family) for e in made]
+        values = [g.make.value(f.family, safe, 0) for f in like]
+        outputs = [e if e.keyable else g.make.constant(e.family) for e in values]
     return g.select(outputs, SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.25)))

@@ -172,14 +172,14 @@ class Sources:
 
     def _pairs(self, left: From, right: Source) -> list[tuple[Expr, Expr]]:
         """Return the pairs of comparable columns, preferably of families whose values often meet."""
-        found = [
+        pairs = [
             (a, b)
             for a in left.scope
             for b in right.scope
             if a.family == b.family and a.family in COMPARABLE and a.exact and b.exact
         ]
-        keen = [(a, b) for a, b in found if a.family in ("int", "text", "uuid", "enum", "date")]
-        return keen or found
+        keen = [(a, b) for a, b in pairs if a.family in ("int", "text", "uuid", "enum", "date")]
+        return keen or pairs
 
     def _shared(self, left: From, right: Source) -> list[str]:
         """Return columns with equal names and families on both sides, if all equal names fit."""

@@ -51,8 +51,8 @@ def scalar_subquery(g: Grammar, depth: int) -> Query:
         body = SQL("SELECT {} FROM {} AS {} WHERE {}").format(
             value.sql, inner.relation.sql, inner.alias, correlation
         )
-    shown = [*g.outputs(clause.scope)[:3], replace(value, sql=SQL("({})").format(body))]
-    return g.select(shown, SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.3)))
+    outputs = [*g.outputs(clause.scope)[:3], replace(value, sql=SQL("({})").format(body))]
+    return g.select(outputs, SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.3)))
 
 
 def lateral(g: Grammar, depth: int) -> Query:
@@ -68,8 +68,8 @@ def lateral(g: Grammar, depth: int) -> Query:
     read = [*inner.scope, *clause.scope] if g.chance(0.4) else inner.scope
     if g.chance(0.3):
         every = SQL("FROM {} AS {}").format(inner.relation.sql, inner.alias)
-        shown = [g.rng.choice(clause.scope), *g.outputs(read)[:2]]
-        body = g.select(shown, SQL(" {}").format(g.rng.choice((tail, every))))
+        outputs = [g.rng.choice(clause.scope), *g.outputs(read)[:2]]
+        body = g.select(outputs, SQL(" {}").format(g.rng.choice((tail, every))))
         if g.chance(0.5):
             body = _aggregated(g, body)
     elif inner.order and g.chance(0.5):
@@ -207,14 +207,14 @@ def cte_twice(g: Grammar, depth: int) -> Query:
             a.sql,
             b.sql,
         )
-        made = g.select(g.outputs([*left.scope, *right.scope]), SQL(" FROM {}").format(joined))
+        query = g.select(g.outputs([*left.scope, *right.scope]), SQL(" FROM {}").format(joined))
     else:
         counted = SQL("(SELECT count(*) FROM {} AS {} WHERE {} = {})").format(
             name, two, b.sql, a.sql
         )
-        shown = [*g.outputs(left.scope)[:3], Expr(counted, "int")]
-        made = g.select(shown, SQL(" FROM {} AS {}").format(name, item))
-    return Query(SQL("{}{}").format(head, made.sql), made.fields)
+        outputs = [*g.outputs(left.scope)[:3], Expr(counted, "int")]
+        query = g.select(outputs, SQL(" FROM {} AS {}").format(name, item))
+    return Query(SQL("{}{}").format(head, query.sql), query.fields)
 
 
 def values(g: Grammar, depth: int) -> Query:

@@ -47,29 +47,29 @@ class Story:
 
     def steps(self) -> list[Step]:
         """Return all steps of a case, with frequent refreshes so that a failure can be located."""
-        made: list[Step] = []
+        result: list[Step] = []
         for _ in range(self.rng.choice((1, 2, 3, 4, 5, 6, 8))):
-            made += self.rng.choice(STEPS)(self)
-        return [*made, LateEnd(self.rng.choice(("commit", "rollback")))] if self.late else made
+            result += self.rng.choice(STEPS)(self)
+        return [*result, LateEnd(self.rng.choice(("commit", "rollback")))] if self.late else result
 
     def steps_with_loads(self) -> list[Step]:
         """Return the steps of a case that loads rows, mostly without other steps in between."""
-        made: list[Step] = []
+        result: list[Step] = []
         for _ in range(self.rng.choice((1, 2, 3, 4))):
             if self.chance(0.4):
-                made += self.rng.choice(STEPS)(self)
-            made += load(self)
-        return [*made, LateEnd(self.rng.choice(("commit", "rollback")))] if self.late else made
+                result += self.rng.choice(STEPS)(self)
+            result += load(self)
+        return [*result, LateEnd(self.rng.choice(("commit", "rollback")))] if self.late else result
 
 
 def load(story: Story) -> list[Step]:
     """Return a load, and mostly a refresh of all views."""
-    made: list[Step] = []
+    steps: list[Step] = []
     if story.late:
         story.late = False
-        made.append(LateEnd())
-    made.append(load_rows(story.writer))
-    return [*made, *(refresh_all(story) if story.chance(0.7) else transaction(story))]
+        steps.append(LateEnd())
+    steps.append(load_rows(story.writer))
+    return [*steps, *(refresh_all(story) if story.chance(0.7) else transaction(story))]
 
 
 def transaction(story: Story) -> list[Step]:

@@ -18,7 +18,7 @@ Made: TypeAlias = "tuple[Composed, ...] | None"
 def schema_change(rng: Random, models: Sequence[Model]) -> list[Alone]:
     """Return a random change of a suitable table, and the statements that undo it."""
     change = rng.choice(SCHEMA_CHANGES)
-    fitting = [made for model in models if (made := change(rng, model))]
+    fitting = [step for model in models if (step := change(rng, model))]
     chosen = rng.choice(fitting or [rewritten(rng, models[0])])
     return [Alone(Statement(statement.as_string(None))) for statement in chosen]
 

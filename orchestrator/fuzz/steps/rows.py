@@ -36,8 +36,8 @@ class Writer:
     def statement(self) -> Statement:
         """Return a statement that changes one table, or two."""
         model = self.rng.choice(self.models)
-        made = self.rng.choice(self.changes)(self, model) or delete(self, model)
-        return made if isinstance(made, Statement) else Statement(made.as_string(None))
+        written = self.rng.choice(self.changes)(self, model) or delete(self, model)
+        return written if isinstance(written, Statement) else Statement(written.as_string(None))
 
     def chance(self, share: float) -> bool:
         """Return True in this share of calls."""

@@ -127,12 +127,14 @@ def _stale(connection: Connection[Any], view: Composable, keys: ShownKeys) -> li
     listed = [SQL("v.{}").format(Identifier(name)) for name, _ in keys.columns]
     # A row that an outer join padded with NULL stands for no group.
     query = SQL(
-        "SELECT ROW({shown})::text FROM {view} AS v WHERE num_nonnulls({shown}) > 0"
-        " EXCEPT SELECT ROW({keys})::text FROM ({rows}) AS r"
+        "SELECT ROW({keys})::text FROM {view} AS v WHERE num_nonnulls({keys}) > 0"
+        " EXCEPT SELECT ROW({columns})::text FROM ({rows}) AS r"
     ).format(
-        shown=SQL(", ").join(listed),
+        keys=SQL(", ").join(listed),
         view=view,
-        keys=SQL(", ").join(SQL("r.{}").format(Identifier(column)) for _, column in keys.columns),
+        columns=SQL(", ").join(
+            SQL("r.{}").format(Identifier(column)) for _, column in keys.columns
+        ),
         rows=keys.rows,
     )
     return [row[0] for row in connection.execute(query).fetchall()]

@@ -100,13 +100,13 @@ def compare(
     differences that their numbers may have. `refresh` is a statement that is sent together with the
     comparison, so that statement_timestamp() gives the same result in both.
     """
-    shown, wanted = _columns(connection, view), _columns(connection, definition)
-    if {column.name for column in shown} == {column.name for column in wanted}:
+    actual, wanted = _columns(connection, view), _columns(connection, definition)
+    if {column.name for column in actual} == {column.name for column in wanted}:
         # A table that users read may have its columns in another order.
-        by_name = {column.name: column for column in shown}
-        shown = [by_name[column.name] for column in wanted]
-    if [column.type for column in shown] != [column.type for column in wanted]:
-        return CheckResult(False, 1, 1, (_heading(wanted),), (_heading(shown),))
+        by_name = {column.name: column for column in actual}
+        actual = [by_name[column.name] for column in wanted]
+    if [column.type for column in actual] != [column.type for column in wanted]:
+        return CheckResult(False, 1, 1, (_heading(wanted),), (_heading(actual),))
     if kinds:
         allowed = slacks or [0.0] * len(kinds)
         wanted = [
@@ -115,7 +115,7 @@ def compare(
         ]
     drifting = [column for column in wanted if column.drifts]
     difference = SQL(_DIFFERENCE).format(
-        _images(_side(definition, wanted, wanted, 1), _side(view, shown, wanted, -1), wanted),
+        _images(_side(definition, wanted, wanted, 1), _side(view, actual, wanted, -1), wanted),
         SQL("true") if drifting else SQL("place <= {}").format(Literal(SAMPLES)),
     )
     cursor = connection.execute(SQL("; ").join([refresh, difference] if refresh else [difference]))
@@ -287,14 +287,14 @@ def _unmatched(
     allowed = allowed or [ABSOLUTE] * len(tolerances)
     groups: dict[tuple[str, ...], tuple[list[_Row], list[_Row]]] = defaultdict(lambda: ([], []))
     for image, exact, drifting, net, _ in rows:
-        found = [_NUMBER.findall(text) for text in drifting]
+        digits = [_NUMBER.findall(text) for text in drifting]
         row = _Row(
             image,
-            tuple(float(number) for numbers in found for number in numbers),
-            tuple(t for numbers, t in zip(found, tolerances, strict=True) for _ in numbers),
+            tuple(float(number) for numbers in digits for number in numbers),
+            tuple(t for numbers, t in zip(digits, tolerances, strict=True) for _ in numbers),
             tuple(
                 max(slack, _last_place(number)) if is_rounded else slack
-                for numbers, is_rounded, slack in zip(found, rounded, allowed, strict=True)
+                for numbers, is_rounded, slack in zip(digits, rounded, allowed, strict=True)
                 for number in numbers
             ),
             abs(net),
@@ -303,10 +303,10 @@ def _unmatched(
         groups[like][0 if net > 0 else 1].append(row)
     missing: list[str] = []
     surplus: list[str] = []
-    for wanted, shown in groups.values():
-        matching = _Matching(wanted, shown)
+    for wanted, actual in groups.values():
+        matching = _Matching(wanted, actual)
         missing += _copies(matching.wanted, matching.lacking)
-        surplus += _copies(matching.shown, matching.spare)
+        surplus += _copies(matching.actual, matching.spare)
     return missing, surplus
 
 
@@ -331,10 +331,12 @@ class _Matching:
     """
 
     def __init__(self, wanted: list[_Row], rows: list[_Row]) -> None:
-        self.wanted, self.shown = (sorted(side, key=lambda r: r.numbers) for side in (wanted, rows))
-        self.firsts = [row.numbers[:1] for row in self.shown]
+        self.wanted, self.actual = (
+            sorted(side, key=lambda r: r.numbers) for side in (wanted, rows)
+        )
+        self.firsts = [row.numbers[:1] for row in self.actual]
         self.lacking = [row.copies for row in self.wanted]
-        self.spare = [row.copies for row in self.shown]
+        self.spare = [row.copies for row in self.actual]
         self.paired: dict[int, Counter[int]] = defaultdict(Counter)
         for number in range(len(self.wanted)):
             while self.lacking[number] and self._pair(number):
@@ -381,14 +383,14 @@ class _Matching:
 
     def _near(self, number: int) -> Iterator[int]:
         row = self.wanted[number]
-        low, high = 0, len(self.shown)
+        low, high = 0, len(self.actual)
         if row.numbers:
             # The other number may be greater, so search within twice the tolerance.
             first = row.numbers[0]
             reach = row.slacks[0] + 2 * row.tolerances[0] * abs(first)
             low = bisect_left(self.firsts, (first - reach,))
             high = bisect_right(self.firsts, (first + reach,))
-        return (at for at in range(low, high) if row.near(self.shown[at]))
+        return (at for at in range(low, high) if row.near(self.actual[at]))
 
 
 def _result(missing: list[str], surplus: list[str]) -> CheckResult:

@@ -106,10 +106,10 @@ def compare(connection: Connection[Any], view: ViewInfo) -> CheckReport:
             catalog.refuse_forbidden(connection, view.id, view.name)
         except RightsError as reason:
             return CheckReport(view.name, False, 0, 0, error=str(reason))
-        shown = catalog.relation_name(connection, view)
+        relation = catalog.relation_name(connection, view)
         again = SQL("SELECT idivm.refresh_views(ARRAY[{}])").format(Literal(view.id))
         result = answers.check_view(
-            connection, shown, view.id, again if view.time_dependent else None
+            connection, relation, view.id, again if view.time_dependent else None
         )
     return CheckReport(
         view.name,

@@ -140,11 +140,11 @@ def _loads(connection: Connection[Any]) -> Iterator[Finding]:
 
 def _left_behind(connection: Connection[Any]) -> Iterator[Finding]:
     for left in catalog_objects.left_behind(connection):
-        subject = f"view {catalog.shown(connection, [left.relation])[0]}"
-        found = "the catalog knows nothing of it, so it is stale"
+        subject = f"view {catalog.visible_names(connection, [left.relation])[0]}"
+        reason = "the catalog knows nothing of it, so it is stale"
         if left.id is None:
             yield Finding(
-                subject, False, f"{found}, and its definition is gone; drop and create it"
+                subject, False, f"{reason}, and its definition is gone; drop and create it"
             )
             continue
 
@@ -155,7 +155,7 @@ def _left_behind(connection: Connection[Any]) -> Iterator[Finding]:
 
         yield _mended(
             subject,
-            found,
+            reason,
             adopt,
             "it is maintained again, with the options that are the default, and was rebuilt",
         )
@@ -214,7 +214,7 @@ def _logs(connection: Connection[Any]) -> Iterator[Finding]:
 
         yield _mended(
             "capture",
-            f"the change log of {catalog.shown(connection, [name])[0]} lacks a part",
+            f"the change log of {catalog.visible_names(connection, [name])[0]} lacks a part",
             renew,
             "it was made again, and the views that read the table are rebuilt",
         )
@@ -232,7 +232,7 @@ def _capture(connection: Connection[Any]) -> Iterator[Finding]:
             continue
         fine = False
         wanted = [member for _, _, member in off] or [name]
-        tables = ", ".join(catalog.shown(connection, wanted))
+        tables = ", ".join(catalog.visible_names(connection, wanted))
         what = (
             f"triggers of {tables} are missing or disabled"
             if off
@@ -283,7 +283,7 @@ def _duties(connection: Connection[Any]) -> Iterator[Finding]:
                 sources.drop_duties(connection, SQL(member), source_id)
             modes.sync(connection)
 
-    tables = ", ".join(catalog.shown(connection, [member for member, _ in broken]))
+    tables = ", ".join(catalog.visible_names(connection, [member for member, _ in broken]))
     yield _mended(
         "modes",
         f"triggers of {tables} are missing or disabled, so writers do not keep its views",

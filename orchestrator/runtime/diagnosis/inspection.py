@@ -118,18 +118,18 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
         return _compared(connection, plan, names)
 
 
-def mend(connection: Connection[Any], view: ViewInfo, found: Damage) -> None:
+def mend(connection: Connection[Any], view: ViewInfo, damage: Damage) -> None:
     """Repair damage. The next refresh rebuilds a content that may be wrong."""
-    if found.replaced:
+    if damage.replaced:
         with connection.transaction():
             publication.show_again(connection, view)
         return
-    if not found.statements:
+    if not damage.statements:
         catalog_objects.invalidate(connection, view.id)
         catalog_objects.restore_watermark(connection, view.id)
-        replanning.replan(connection, view, afresh=found.content)
+        replanning.replan(connection, view, afresh=damage.content)
         return
-    for relation, statement in found.statements:
+    for relation, statement in damage.statements:
         try:
             with connection.transaction():
                 connection.execute(statement)
@@ -206,8 +206,8 @@ def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) 
             return Damage(f"its table {names.table(state.role)} was altered", content=content)
         if isinstance(state, StateView):
             connection.execute(emit.create_state_view(state, names, wanted))
-            asked, found = (catalog_objects.query_of(connection, item) for item in (wanted, table))
-            if asked != found:
+            asked, actual = (catalog_objects.query_of(connection, item) for item in (wanted, table))
+            if asked != actual:
                 return Damage(f"the query of {names.table(state.role)} was edited", content=True)
             continue
         present = catalog_objects.indexes(connection, table)
@@ -219,8 +219,8 @@ def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) 
         ):
             before = catalog_objects.indexes(connection, wanted)
             connection.execute(like)
-            made = catalog_objects.indexes(connection, wanted)[len(before) :]
-            if any(index not in present for index in made):
+            added = catalog_objects.indexes(connection, wanted)[len(before) :]
+            if any(index not in present for index in added):
                 missing.append((table, statement))
                 lacking.append(names.table(state.role))
     if missing:
@@ -241,7 +241,7 @@ def _holds(connection: Connection[Any], state: StateTable, names: Names) -> bool
     columns = [column.name for column in state.columns]
     stored, wanted = Identifier("pg_temp", "idivm_stored"), Identifier("pg_temp", "idivm_wanted")
     types = dict(catalog_objects.columns(connection, names.state(state.role)))
-    shown = SQL(", ").join(
+    selected = SQL(", ").join(
         SQL("trim_scale(r.{0}) AS {0}" if types[name] == "numeric" else "r.{0}").format(
             Identifier(name)
         )
@@ -255,7 +255,7 @@ def _holds(connection: Connection[Any], state: StateTable, names: Names) -> bool
         ):
             connection.execute(
                 SQL("CREATE VIEW {} AS WITH r ({}) AS ({}) SELECT {} FROM r").format(
-                    view, listed, rows, shown
+                    view, listed, rows, selected
                 )
             )
         if check.compare(connection, view=stored, definition=wanted).equal:

@@ -65,35 +65,35 @@ def distinct(
         for place in chosen
     ]
     for row in united(sources, lambda row, number: chosen[number] in row.others):
-        yield row.shown
+        yield row.values
 
 
 def stream(order: Order, fixed: Sequence[str] = ()) -> Composed:
     """Return the query that finds all rows, or the rows with given values of variables, `fixed_0` and so on."""
     writer = Writer(order, {v: Placeholder(f"fixed_{n}") for n, v in enumerate(fixed)})
-    return writer.shown([writer.summand(place) for place in range(len(order.unions))])
+    return writer.content_rows([writer.summand(place) for place in range(len(order.unions))])
 
 
 @dataclass(frozen=True)
 class _Row:
     """A row, and the later summands that also contain it."""
 
-    shown: tuple[Any, ...]
+    values: tuple[Any, ...]
     others: frozenset[int]
 
 
-def _row(found: Sequence[Any], others: Sequence[bool], place: int) -> _Row:
-    return _Row(tuple(found), frozenset(place + n for n, other in enumerate(others, 1) if other))
+def _row(values: Sequence[Any], others: Sequence[bool], place: int) -> _Row:
+    return _Row(tuple(values), frozenset(place + n for n, other in enumerate(others, 1) if other))
 
 
 def _listed(connection: Connection[Any], order: Order, place: int, ahead: int) -> Iterator[_Row]:
     """Yield the rows of a summand without duplicates."""
     writer = Writer(order, {})
-    query = writer.shown([writer.plain(place)], place)
+    query = writer.content_rows([writer.plain(place)], place)
     with connection.cursor(f"idivm_rows_{place}") as cursor:
         cursor.itersize = ahead
-        for found in cursor.execute(query):
-            yield _row(found[:-1], found[-1], place)
+        for row in cursor.execute(query):
+            yield _row(row[:-1], row[-1], place)
 
 
 class _Buckets:
@@ -118,12 +118,12 @@ class _Buckets:
 
     def rows(self) -> Iterator[_Row]:
         """Yield each row once."""
-        found = self.connection.execute(self.to_open).fetchone()
-        while found is not None:
-            group = tuple(found[0])
-            yield from self._group(group, *found[1:])
+        row = self.connection.execute(self.to_open).fetchone()
+        while row is not None:
+            group = tuple(row[0])
+            yield from self._group(group, *row[1:])
             # If buckets show no variable, all buckets are one collection.
-            found = self._behind(group) if group else None
+            row = self._behind(group) if group else None
 
     def _behind(self, group: Texts) -> tuple[Any, ...] | None:
         return self.connection.execute(self.to_go_on, _given("group", group)).fetchone()
@@ -145,7 +145,7 @@ class _Buckets:
                 }
                 row = self.connection.execute(self.to_step, at).fetchone()
                 assert row is not None
-                others, following, candidates, is_shown, *shown = row
+                others, following, candidates, is_shown, *values = row
                 ended = []
                 for candidate in candidates:
                     other, own, behind = map(_texts, candidate)
@@ -155,7 +155,7 @@ class _Buckets:
                 if ended:
                     self._leave_out(group, ended, buckets, passed)
                 if is_shown:
-                    yield _row(shown, others, self.place)
+                    yield _row(values, others, self.place)
                 element = hops.hop(_texts(following))
             following = passed.hop(_texts(after))
             if following is None:
@@ -326,8 +326,8 @@ def _given(kind: str, values: Texts) -> dict[str, str]:
     return {f"{kind}_{n}": value for n, value in enumerate(values)}
 
 
-def _texts(found: Sequence[str] | None) -> Texts | None:
-    return None if found is None else tuple(found)
+def _texts(values: Sequence[str] | None) -> Texts | None:
+    return None if values is None else tuple(values)
 
 
 def _array(columns: Known, variables: Sequence[str], json: bool = False) -> Composed:

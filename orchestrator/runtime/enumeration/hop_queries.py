@@ -52,9 +52,9 @@ class Writer:
     @property
     def columns(self) -> Composed:
         """Return the columns of the content that are shown."""
-        return listed(SQL("c.{}").format(Identifier(name)) for name in self.order.shown)
+        return listed(SQL("c.{}").format(Identifier(name)) for name in self.order.visible)
 
-    def shown(self, composeds: Sequence[Composed], place: int | None = None) -> Composed:
+    def content_rows(self, composeds: Sequence[Composed], place: int | None = None) -> Composed:
         """Return a query for the rows with given keys. With `place`, also return which later summands have
         each row.
         """

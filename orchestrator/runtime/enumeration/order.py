@@ -24,7 +24,7 @@ class Order:
 
     names: Names
     content: Identifier
-    shown: tuple[str, ...]
+    visible: tuple[str, ...]
     keys: Mapping[str, str]
     """The free variables in order, and the columns of the content that hold them."""
     columns: Mapping[str, str]
@@ -46,23 +46,23 @@ class Order:
 
 def order_of(connection: Connection[Any], names: Names, plan: MaintenancePlan) -> Order | None:
     """Return the enumeration order of a view, or None if a table holds its rows or its plan gives no order."""
-    found = plan.enumeration
-    if found is None:
+    enumeration = plan.enumeration
+    if enumeration is None:
         return None
     content = names.state(plan.program.content)
     state = plan.program.state(plan.program.content)
     assert isinstance(state, StateView)
-    keys = dict(zip(found.variables, state.keys, strict=True))
+    keys = dict(zip(enumeration.variables, state.keys, strict=True))
     declared = catalog_objects.declared(connection, content)
     return Order(
         names,
         content,
         tuple(column.name for column in state.columns),
         keys,
-        dict(found.shown),
+        dict(enumeration.shown),
         {variable: declared[column] for variable, column in keys.items()},
-        found.unions,
-        found.streamed,
+        enumeration.unions,
+        enumeration.streamed,
     )
 
 

@@ -46,15 +46,15 @@ def rows(
         last: tuple[Any, ...] | None = None
         while True:
             behind = {f"last_{n}": value for n, value in enumerate(last or ())}
-            found = connection.execute(
+            page_rows = connection.execute(
                 steps.page(last is not None), {**given, **behind, "page": page}
             ).fetchall()
-            found.sort(key=lambda row: row[0])
+            page_rows.sort(key=lambda row: row[0])
             # HAVING excludes some of the enumerated groups.
-            yield from (row[width + 1 :] for row in found if row[width])
-            if len(found) < page:
+            yield from (row[width + 1 :] for row in page_rows if row[width])
+            if len(page_rows) < page:
                 return
-            last = found[-1][1:width]
+            last = page_rows[-1][1:width]
             page = min(2 * page, PAGE)
 
 
@@ -97,7 +97,7 @@ class _Row:
     """A subquery that returns at most one row, and the variables that it shows, in order."""
 
     query: Composed
-    shown: tuple[str, ...]
+    variables: tuple[str, ...]
 
 
 class _Steps:
@@ -171,7 +171,7 @@ class _Steps:
         pairs = [(SQL("c.{}").format(Identifier(order.keys[v])), key[v]) for v in order.keys]
         select = SQL("SELECT {}{} FROM {} AS c WHERE ").format(
             before,
-            SQL(", ").join(SQL("c.{}").format(Identifier(name)) for name in order.shown),
+            SQL(", ").join(SQL("c.{}").format(Identifier(name)) for name in order.visible),
             order.content,
         )
         plain = SQL(" AND ").join(SQL("{} = {}").format(*pair) for pair in pairs)
@@ -190,50 +190,50 @@ class _Steps:
 
     def _any(self, known: Known, last: Known | None) -> _Row:
         """Return the first row of all summands, or the first row after the last row."""
-        found = [
+        firsts = [
             self._joined(trees, known) if last is None else self._behind(trees, known, last)
             for trees in self.order.unions
         ]
-        return self._least([row for row in found if row is not None])
+        return self._least([row for row in firsts if row is not None])
 
-    def _least(self, found: Sequence[_Row]) -> _Row:
+    def _least(self, rows: Sequence[_Row]) -> _Row:
         """Return the least of some rows that show the same variables."""
-        if len(found) == 1:
-            return found[0]
-        shown = found[0].shown
+        if len(rows) == 1:
+            return rows[0]
+        variables = rows[0].variables
         return _Row(
             SQL("SELECT {} FROM ({}) AS u{} LIMIT 1").format(
-                SQL("*" if shown else ""),
-                SQL("\nUNION ALL ").join(SQL("({})").format(row.query) for row in found),
-                self._sorted(shown),
+                SQL("*" if variables else ""),
+                SQL("\nUNION ALL ").join(SQL("({})").format(row.query) for row in rows),
+                self._sorted(variables),
             ),
-            shown,
+            variables,
         )
 
-    def _sorted(self, shown: Sequence[str]) -> Composed:
-        if not shown:
+    def _sorted(self, variables: Sequence[str]) -> Composed:
+        if not variables:
             return SQL("").format()
-        return SQL(" ORDER BY {}").format(SQL(", ").join(self.names[v] for v in shown))
+        return SQL(" ORDER BY {}").format(SQL(", ").join(self.names[v] for v in variables))
 
     def _listed(self, known: Known) -> tuple[Composed, tuple[str, ...]]:
-        shown = tuple(v for v in self.walked if v in known)
-        listed = (SQL("{} AS {}").format(known[v], self.names[v]) for v in shown)
-        return SQL(", ").join(listed), shown
+        variables = tuple(v for v in self.walked if v in known)
+        listed = (SQL("{} AS {}").format(known[v], self.names[v]) for v in variables)
+        return SQL(", ").join(listed), variables
 
-    def _shown(self, walk: Walk, known: Known) -> tuple[str, ...]:
+    def _new_variables(self, walk: Walk, known: Known) -> tuple[str, ...]:
         return tuple(v for v in self.walked if v in walk.variables and v not in known)
 
     def _joined(
         self, walks: Sequence[Walk], known: Known, moving: int = -1, last: Known | None = None
     ) -> _Row:
         """Return the first joined row that equals the last row before `moving`, and follows it there."""
-        made: dict[str, Composable] = {}
+        outputs: dict[str, Composable] = {}
         tables: list[Composed] = []
         for place, walk in enumerate(walks):
-            here = {**known, **made}
+            here = {**known, **outputs}
             if place < moving and last is not None:
-                same = {v: last[v] for v in self._shown(walk, here)}
-                made |= same
+                same = {v: last[v] for v in self._new_variables(walk, here)}
+                outputs |= same
                 row = self._first(walk, {**here, **same})
             elif place == moving and last is not None:
                 after = self._after(walk, here, last)
@@ -243,20 +243,20 @@ class _Steps:
                 row = self._first(walk, here)
             alias = next(self.aliases)
             tables.append(SQL("LATERAL ({}) AS {}").format(row.query, alias))
-            made |= {v: SQL("{}.{}").format(alias, self.names[v]) for v in row.shown}
-        listed, shown = self._listed(made)
-        return _Row(SQL("SELECT {} FROM {}").format(listed, SQL(", ").join(tables)), shown)
+            outputs |= {v: SQL("{}.{}").format(alias, self.names[v]) for v in row.variables}
+        listed, variables = self._listed(outputs)
+        return _Row(SQL("SELECT {} FROM {}").format(listed, SQL(", ").join(tables)), variables)
 
     def _behind(self, walks: Sequence[Walk], known: Known, last: Known) -> _Row | None:
         """Return the first row of a product after the last row, with as many equal values as possible."""
-        found = []
+        firsts = []
         here = dict(known)
         for place, walk in enumerate(walks):
-            shown = self._shown(walk, here)
-            if shown:
-                found.append(self._joined(walks, known, place, last))
-            here |= {v: last[v] for v in shown}
-        return self._least(found) if found else None
+            own = self._new_variables(walk, here)
+            if own:
+                firsts.append(self._joined(walks, known, place, last))
+            here |= {v: last[v] for v in own}
+        return self._least(firsts) if firsts else None
 
     def _first(self, walk: Walk, known: Known) -> _Row:
         """Return the first row of a tree."""
@@ -270,21 +270,21 @@ class _Steps:
 
     def _after(self, walk: Walk, known: Known, last: Known) -> _Row | None:
         """Return the first row of a tree after the last row, if the tree shows anything."""
-        own = self._shown(walk.alone, known)
+        own = self._new_variables(walk.alone, known)
         if walk.below and not self.order.is_heavy(walk):
             return self._behind((walk.alone, *walk.below), known, last)
         if walk.below:
             beyond = self._heavy(walk, known, last, beyond=True) if own else None
-            found = [row for row in (self._heavy(walk, known, last), beyond) if row is not None]
-            return self._least(found) if found else None
-        found = []
+            firsts = [row for row in (self._heavy(walk, known, last), beyond) if row is not None]
+            return self._least(firsts) if firsts else None
+        firsts = []
         for place, moving in enumerate(own):
             kept = {v: last[v] for v in own[:place]}
-            found.append(self._scanned(walk, known, kept, (moving, "{} > {}"), last))
+            firsts.append(self._scanned(walk, known, kept, (moving, "{} > {}"), last))
             if moving in walk.nullable:
                 nothing = (moving, "{} IS NULL AND {} IS NOT NULL")
-                found.append(self._scanned(walk, known, kept, nothing, last))
-        return self._least(found) if found else None
+                firsts.append(self._scanned(walk, known, kept, nothing, last))
+        return self._least(firsts) if firsts else None
 
     def _scanned(
         self,
@@ -301,16 +301,16 @@ class _Steps:
         if moving is not None and last is not None:
             variable, text = moving
             conditions.append(SQL(text).format(columns[variable], last[variable]))
-        made = {v: kept.get(v, columns[v]) for v in self._shown(walk, known)}
-        listed, shown = self._listed(made)
+        outputs = {v: kept.get(v, columns[v]) for v in self._new_variables(walk, known)}
+        listed, variables = self._listed(outputs)
         query = SQL("SELECT {} FROM {} AS {} WHERE {}{} LIMIT 1").format(
             listed,
             self.order.names.state(walk.state),
             alias,
             _all(conditions),
-            self._sorted([v for v in shown if v not in kept]),
+            self._sorted([v for v in variables if v not in kept]),
         )
-        return _Row(query, shown)
+        return _Row(query, variables)
 
     def _heavy(
         self, walk: Walk, known: Known, last: Known | None = None, *, beyond: bool = False
@@ -321,7 +321,7 @@ class _Steps:
         """
         alias, inner = next(self.aliases), next(self.aliases)
         columns = self._columns(walk, alias)
-        own = self._shown(walk.alone, known)
+        own = self._new_variables(walk.alone, known)
         kept = {v: last[v] for v in own} if last is not None and not beyond else {}
         known = {**known, **kept}
         conditions = self._matching(walk, columns, known)
@@ -335,9 +335,9 @@ class _Steps:
             row = self._behind(walk.below, known, last)
         if row is None:
             return None
-        made = {v: kept.get(v, columns[v]) for v in own}
-        made |= {v: SQL("{}.{}").format(inner, self.names[v]) for v in row.shown}
-        listed, shown = self._listed(made)
+        outputs = {v: kept.get(v, columns[v]) for v in own}
+        outputs |= {v: SQL("{}.{}").format(inner, self.names[v]) for v in row.variables}
+        listed, variables = self._listed(outputs)
         query = SQL("SELECT {} FROM {} AS {}, LATERAL ({}) AS {} WHERE {}{} LIMIT 1").format(
             listed,
             self.order.names.state(walk.state),
@@ -345,9 +345,9 @@ class _Steps:
             row.query,
             inner,
             _all(conditions),
-            self._sorted(shown),
+            self._sorted(variables),
         )
-        return _Row(query, shown)
+        return _Row(query, variables)
 
     def _columns(self, walk: Walk, alias: Identifier) -> dict[str, Composable]:
         return {v: SQL("{}.{}").format(alias, Identifier(column)) for v, column in walk.columns}

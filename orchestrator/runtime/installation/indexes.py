@@ -186,6 +186,6 @@ def ensure(connection: Connection[Any], view_id: int, probes: Iterable[Probe]) -
     catalog.record_indexes(
         connection,
         view_id,
-        made=[item.oid for item in there if item.oid not in before],
+        created=[item.oid for item in there if item.oid not in before],
         used=[item.oid for item in there if (item.table, item.first_column) in probed],
     )

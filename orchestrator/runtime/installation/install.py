@@ -173,14 +173,14 @@ def _replaced(connection: Connection[Any], new: NewView, relation: Identifier) -
     if oid is None:
         return None
     view = catalog.view_by_oid(connection, oid)
-    shown = relation.as_string(connection)
+    name = relation.as_string(connection)
     if view is None and (new.waiting is not None or new.adopted is not None):
         return None
     if not new.replace:
-        raise NameTakenError(f"{shown} exists already; choose another name or drop it first.")
+        raise NameTakenError(f"{name} exists already; choose another name or drop it first.")
     if view is None:
         raise NameTakenError(
-            f"{shown} exists and is not maintained by idivm; drop it first or choose another name."
+            f"{name} exists and is not maintained by idivm; drop it first or choose another name."
         )
     return view
 

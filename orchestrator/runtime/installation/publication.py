@@ -71,7 +71,9 @@ def publish_content(
         if new.options.relation == "table":
             tables.shape(connection, names, relation)
         else:
-            _show(connection, names, relation, plan.program.shown, state, replacing=replacing)
+            _show(
+                connection, names, relation, plan.program.column_names, state, replacing=replacing
+            )
     except DependentObjectsStillExist as error:
         if not readers:
             raise

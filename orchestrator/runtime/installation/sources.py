@@ -113,7 +113,7 @@ def _create(connection: Connection[Any], source: Source) -> int:
     assert row is not None
     relation = Identifier(source.schema, source.name)
     captured = Captured(
-        row[0], relation, _shown(source.columns, set()), placeholder=not source.columns
+        row[0], relation, _named(source.columns, set()), placeholder=not source.columns
     )
     _run(connection, logs.create_source(captured))
     _record_columns(connection, captured)
@@ -123,8 +123,8 @@ def _create(connection: Connection[Any], source: Source) -> int:
 
 def _widen(connection: Connection[Any], source_id: int, added: Sequence[SourceColumn]) -> None:
     before = catalog.load_source(connection, source_id)
-    taken = {shown for _, shown in before.columns} | {PLACEHOLDER}
-    captured = replace(before, columns=(*before.columns, *_shown(added, taken)))
+    taken = {name for _, name in before.columns} | {PLACEHOLDER}
+    captured = replace(before, columns=(*before.columns, *_named(added, taken)))
     _run(connection, logs.widen_source(captured, added))
     _record_columns(connection, captured)
     _make_functions(connection, captured)
@@ -169,7 +169,7 @@ def _may_be_in_c(member: Member) -> bool:
     return not member.layout.partitioned
 
 
-def _shown(
+def _named(
     columns: Iterable[SourceColumn], taken: set[str]
 ) -> tuple[tuple[SourceColumn, str], ...]:
     result = []
@@ -185,8 +185,8 @@ def _record_columns(connection: Connection[Any], captured: Captured) -> None:
         "INSERT INTO idivm.source_columns (source, attnum, name, in_key, equality)"
         " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (source, attnum) DO NOTHING",
         [
-            (captured.id, column.attnum, shown, column.in_key, column.equality)
-            for column, shown in captured.columns
+            (captured.id, column.attnum, name, column.in_key, column.equality)
+            for column, name in captured.columns
         ],
     )
 

@@ -61,10 +61,12 @@ def adopt(
     ]
     for name in chosen:
         view = _adoptable(connection, name)
-        shown = catalog.shown(connection, [view.relation])[0]
+        relation = catalog.visible_names(connection, [view.relation])[0]
         try:
             if not view.is_own:
-                raise RightsError(f"You must be owner of {shown}, which belongs to {view.owner}.")
+                raise RightsError(
+                    f"You must be owner of {relation}, which belongs to {view.owner}."
+                )
             with taking_path(connection, SEARCH_PATH):
                 catalog_take_over.refuse_distrusted(connection, view)
                 new = _new_view(view, options)
@@ -77,9 +79,9 @@ def adopt(
             if connection.closed or isinstance(error.__cause__ or error, replanning.ENDING):
                 raise
             reason = explain(error, "Adopting it") if isinstance(error, psycopg.Error) else error
-            yield AdoptReport(shown, None, "", tuple(view.lost), str(reason))
+            yield AdoptReport(relation, None, "", tuple(view.lost), str(reason))
         else:
-            yield AdoptReport(shown, strategy, cost, tuple(view.lost))
+            yield AdoptReport(relation, strategy, cost, tuple(view.lost))
 
 
 def _adoptable(connection: Connection[Any], name: QualifiedName) -> Adoptable:

@@ -117,7 +117,7 @@ def _strings(result: Any) -> Any:
         result = pc.replace_substring(result, character, escape)
     if pc.any(pc.match_substring_regex(result, r"[\x00-\x1f]")).as_py():
         values = [
-            None if item is None else _CONTROL.sub(lambda found: json.dumps(found[0])[1:-1], item)
+            None if item is None else _CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], item)
             for item in result.to_pylist()
         ]
         result = pa.array(values, pa.large_string())

@@ -60,11 +60,11 @@ def with_texts(
 ) -> DataFrame:
     """Return a scan with the values to compute with and the texts to load; `text_columns` maps names to texts."""
     exact = {column.name: column for column in columns}
-    shown = [
+    selected = [
         guarded(text_columns[name], exact[name]).alias(name) if name in exact else quoted(name)
         for name in raw.columns
     ]
-    return raw.select(*shown, *(text_columns[name].alias(text_name(name)) for name in exact))
+    return raw.select(*selected, *(text_columns[name].alias(text_name(name)) for name in exact))
 
 
 def guarded(text: Column, column: Exact) -> Column:

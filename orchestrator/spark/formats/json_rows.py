@@ -136,8 +136,8 @@ def pieces(data: bytes, multiline: bool) -> Iterator[tuple[int, str, int, int, s
         try:
             text = line.decode()
         except UnicodeDecodeError:
-            shown = line.decode(errors="replace")
-            yield at, shown, 0, len(shown), not_utf_8(line)
+            replaced = line.decode(errors="replace")
+            yield at, replaced, 0, len(replaced), not_utf_8(line)
             continue
         yield from _documents(at, text, multiline)
 

@@ -119,7 +119,7 @@ class _Reader:
         if calendar == GREGORIAN:
             self.options["orc.proleptic.gregorian"] = "true"
         fields = []
-        columns, texts, shown = [], {}, []
+        columns, texts, selected = [], {}, []
         for field in schema.fields:
             column = quoted(field.name)
             written_as = written.get(self._key(field.name))
@@ -132,8 +132,8 @@ class _Reader:
                     texts[field.name] = moment(column, written_as.category, calendar)
                 else:
                     column = rebuilt(column, written_as, calendar, field.name).alias(field.name)
-            shown.append(column)
-        raw = self._opened(StructType(fields)).select(*shown)
+            selected.append(column)
+        raw = self._opened(StructType(fields)).select(*selected)
         return self._with_folders(raw, columns, texts)
 
     def _opened(self, schema: StructType | None = None) -> DataFrame:
@@ -263,13 +263,13 @@ class _Reader:
             else:
                 calendars.setdefault(JULIAN if calendar or in_java else UNSAID, place)
             for name, kind in columns:
-                current, shown = written_type(kind), str(kind)
+                current, label = written_type(kind), str(kind)
                 written_as, before, other = kinds.setdefault(
-                    self._key(name), (current, shown, place)
+                    self._key(name), (current, label, place)
                 )
                 if written_as != current and (written_as.has_moments() or current.has_moments()):
                     raise LoadError(
-                        f"Column {name} is {before} in {other} and {shown} in {place}: load the "
+                        f"Column {name} is {before} in {other} and {label} in {place}: load the "
                         "files one after the other."
                     )
         if len(calendars) > 1:
@@ -319,7 +319,7 @@ def _dropped(file: str) -> str:
                 values = batch.column(0)
                 numbers = values.cast("int64").fill_null(0).to_numpy()
                 if (odd := np.flatnonzero(numbers % 1000)).size:
-                    shown = values.cast("string")[int(odd[0])]
-                    return f"{path}, row {rows + int(odd[0]) + 1}, column {column.name}: {shown}"
+                    value = values.cast("string")[int(odd[0])]
+                    return f"{path}, row {rows + int(odd[0]) + 1}, column {column.name}: {value}"
                 rows += len(values)
     return ""

@@ -36,9 +36,9 @@ def of_nanoseconds(column: Exact) -> Column:
     # Truncate, then correct: subtracting the remainder first could overflow.
     micros = f.expr("`" + column.name.replace("`", "``") + "` div 1000")
     micros = micros - f.when((value < 0) & (rest != 0), 1).otherwise(0)
-    shown = f.date_format(f.timestamp_micros(micros), "yyyy-MM-dd HH:mm:ss.SSSSSS")
+    text = f.date_format(f.timestamp_micros(micros), "yyyy-MM-dd HH:mm:ss.SSSSSS")
     zone = f.lit("+00" if column.kind == "timestamp" else "")
-    return f.concat(shown, f.lpad(rest.cast("string"), 3, "0"), zone)
+    return f.concat(text, f.lpad(rest.cast("string"), 3, "0"), zone)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _as_gregorian(label: Column) -> Column:
         years = 365 * day.getField("year") + f.floor(day.getField("year") / 4)
         return (day.getField("day") + months + years - 32083 - 2_440_588).cast("int")
 
-    def shown(label: Column) -> Column:
+    def with_gregorian_day(label: Column) -> Column:
         year, month, day = (f.regexp_extract(label, _LABEL, n).cast("int") for n in (1, 2, 3))
         early = month < 3
         march = f.struct(
@@ -191,18 +191,18 @@ def _as_gregorian(label: Column) -> Column:
         gregorian = f.concat(proleptic, f.regexp_extract(label, _LABEL, 4))
         return f.when(old & ~label.startswith("+"), gregorian).otherwise(label)
 
-    return _as_named(bound(label, shown))
+    return _as_named(bound(label, with_gregorian_day))
 
 
 def _as_named(label: Column) -> Column:
     """Return a time with PostgreSQL's name of the year, which has no year 0 and no signs."""
     from pyspark.sql import functions as f
 
-    def shown(label: Column) -> Column:
+    def with_named_year(label: Column) -> Column:
         year = f.regexp_extract(label, _LABEL, 1).cast("int")
         rest = f.regexp_replace(label, "^[+-]?[0-9]+-", "-")
         before = f.concat(f.lpad((1 - year).cast("string"), 4, "0"), rest, f.lit(" BC"))
         early = label.startswith("-") | label.startswith("0000")
         return f.when(early, before).otherwise(f.regexp_replace(label, "^[+]", ""))
 
-    return bound(label, shown)
+    return bound(label, with_named_year)

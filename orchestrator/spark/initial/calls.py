@@ -92,8 +92,8 @@ def aggregate(scalars: Scalars, node: Tree, condition: Tree | None) -> Value:
         result = Value(tree, decimal(wide.precision + 10, wide.scale))
         if value.scale is None:
             return result
-        shown = spark("CASE WHEN x IS NOT NULL THEN s END", x=value.tree, s=value.scale)
-        return replace(result, scale=_call("MAX", shown, condition), scales=value.scales)
+        scale = spark("CASE WHEN x IS NOT NULL THEN s END", x=value.tree, s=value.scale)
+        return replace(result, scale=_call("MAX", scale, condition), scales=value.scales)
     raise InexactError(f"the aggregate {name} of {kind.name}")
 
 

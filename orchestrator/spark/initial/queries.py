@@ -43,7 +43,7 @@ class Emitted:
     query: str
     staged: tuple[Staged, ...]
     """The columns that the query returns."""
-    shown: tuple[Tree, ...]
+    outputs: tuple[Tree, ...]
     """The columns of the state, as PostgreSQL expressions over the returned columns."""
     columns: Mapping[str, Value]
     """The columns of the state that Spark computes exactly, for queries that read the state."""
@@ -75,7 +75,7 @@ def emit(state: StateTable, sources: Sources, known: Known, fold: Fold) -> Emitt
     return Emitted(
         query=query.sql(dialect="spark"),
         staged=tuple(finishing.staged),
-        shown=tuple(finishing.shown),
+        outputs=tuple(finishing.outputs),
         columns={
             name: value
             for name, value in zip(names, finishing.values, strict=True)

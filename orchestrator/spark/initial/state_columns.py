@@ -42,7 +42,7 @@ class Finishing:
     exact: bool = False
     """Whether Spark must compute everything, because a surrounding query reads the columns."""
     staged: list[Staged] = field(default_factory=list)
-    shown: list[Tree] = field(default_factory=list)
+    outputs: list[Tree] = field(default_factory=list)
     values: list[Value | None] = field(default_factory=list)
     _trees: list[Tree] = field(default_factory=list)
 
@@ -60,18 +60,18 @@ class Finishing:
         except InexactError:
             if self.exact:
                 raise
-            self.shown.append(self._assemble(scalars, tree))
+            self.outputs.append(self._assemble(scalars, tree))
             self.values.append(None)
             return
         if value.scale is not None and not self.exact and not _is_whole(tree):
             # Its parts may have a fixed scale; then PostgreSQL computes the rest.
             try:
-                self.shown.append(self._assemble(scalars, tree))
+                self.outputs.append(self._assemble(scalars, tree))
                 self.values.append(None)
                 return
             except InexactError:
                 pass
-        self.shown.append(self._reference(value))
+        self.outputs.append(self._reference(value))
         staged_value = replace(value, tree=exp.column(self._name_of(value.tree)))
         if value.scale is not None:
             staged_value = replace(staged_value, scale=exp.column(self._name_of(value.scale)))

@@ -379,7 +379,7 @@ def _rows_from_spark(load: ledger.Load, emitted: Emitted) -> Composed:
     """Return the query for the rows of a state from Spark's results."""
     return SQL("SELECT {} FROM {} AS {}").format(
         # The generator writes trees, so each name is quoted if necessary.
-        SQL(", ").join(SQL(dialect.write(tree)) for tree in emitted.shown),
+        SQL(", ").join(SQL(dialect.write(tree)) for tree in emitted.outputs),
         staging_table(load.id),
         Identifier(ROW),
     )

@@ -365,8 +365,8 @@ def _reject(
     values = SQL(" || ', ' || ").join(
         SQL("coalesce({}::text, 'NULL')").format(Identifier(name)) for name in names
     )
-    shown = SQL(" || chr(9) || ").join(
+    line = SQL(" || chr(9) || ").join(
         SQL("coalesce({}::text, '\\N')").format(Identifier(column.name)) for column in load.columns
     )
     texts = SQL("{} || ': (' || {} || ')'").format(reason, values)
-    catalog_loads.reject(connection, load.id, rows, ", ".join(names), texts, shown)
+    catalog_loads.reject(connection, load.id, rows, ", ".join(names), texts, line)

@@ -67,8 +67,8 @@ def encode(
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in as_double:
             column = column.cast(_as_double(column.type))
-        shown = documents(column, texts) if name in as_json else texts(column)
-        columns.append(_escaped(_at_most(shown, places[name]) if name in places else shown))
+        text = documents(column, texts) if name in as_json else texts(column)
+        columns.append(_escaped(_at_most(text, places[name]) if name in places else text))
     if row_places is not None:
         columns = [pa.array(row_places).cast(pa.large_string()), *columns]
     joined = pc.binary_join_element_wise(

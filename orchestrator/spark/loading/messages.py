@@ -37,6 +37,6 @@ def described_row(row: RejectedRow, sources: Iterable[Source]) -> str:
     if row.file or row.row:
         return str(row)
     content = row.content.replace("\t", ", ")
-    shown = content if len(content) <= _WIDTH else f"{content[:_WIDTH]}..."
+    excerpt = content if len(content) <= _WIDTH else f"{content[:_WIDTH]}..."
     column = f", column {row.column}" if row.column else ""
-    return f"{sources_of(sources)}, the row ({shown}){column}: {row.reason}"
+    return f"{sources_of(sources)}, the row ({excerpt}){column}: {row.reason}"

@@ -309,7 +309,7 @@ def shape(scan: DataFrame, source: Source, keep: Sequence[str] = ()) -> DataFram
             [
                 source.select,
                 *(f"`{name}`" for name in (*torn, *keep)),
-                *(shown for _, shown in texts),
+                *(text for _, text in texts),
             ]
         )
         # The select list is the user's own Spark SQL.

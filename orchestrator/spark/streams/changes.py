@@ -133,9 +133,9 @@ def _check_orders(connection: Connection[Any], load: Load, order: str) -> None:
 def _reject(
     connection: Connection[Any], load: Load, column: str, rows: Composed, reason: str
 ) -> None:
-    shown = SQL(" || chr(9) || ").join(
+    line = SQL(" || chr(9) || ").join(
         SQL("coalesce({}::text, '\\N')").format(Identifier(item.name)) for item in load.columns
     )
     catalog_loads.reject(
-        connection, load.id, rows, column, SQL("{}::text").format(Literal(reason)), shown
+        connection, load.id, rows, column, SQL("{}::text").format(Literal(reason)), line
     )

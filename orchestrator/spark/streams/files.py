@@ -39,16 +39,16 @@ def arrived(
 
     As in Spark, names that begin with `_` or `.` are files that somebody is still writing.
     """
-    found = {
+    present = {
         file["file"]: file
         for path in paths
         for file in (_remote(spark(), path) if is_uri(path) else _local(path))
         if not Path(file["file"]).name.startswith(("_", "."))
     }
     changed = [
-        name for name, file in found.items() if loaded.get(name, file["bytes"]) != file["bytes"]
+        name for name, file in present.items() if loaded.get(name, file["bytes"]) != file["bytes"]
     ]
-    files = [file for name, file in found.items() if name not in loaded]
+    files = [file for name, file in present.items() if name not in loaded]
     for file in files:
         if partition := re.search(r"/([^/=]+=[^/]*)/", file["file"]):
             raise UsageError(
@@ -78,8 +78,8 @@ def is_uri(path: str) -> bool:
 
 def _local(path: str) -> Iterator[dict[str, Any]]:
     folder = Path(path).absolute()
-    found = folder.iterdir() if folder.is_dir() else map(Path, glob.glob(str(folder)))  # noqa: PTH207
-    for file in found:
+    paths = folder.iterdir() if folder.is_dir() else map(Path, glob.glob(str(folder)))  # noqa: PTH207
+    for file in paths:
         try:
             status = file.stat()
         except FileNotFoundError:

@@ -117,22 +117,22 @@ def _follow_files(
     loaded = streams.files_loaded(connection, stream.id)
     number = stream.batch
     kind = format_of(table.source)
-    told: set[str] = set()
+    reported: set[str] = set()
     while not stop.is_set():
-        found = arrived(table.source.paths, loaded, options.most_files, session)
-        for name in set(found.changed) - told:
-            told.add(name)
+        arrivals = arrived(table.source.paths, loaded, options.most_files, session)
+        for name in set(arrivals.changed) - reported:
+            reported.add(name)
             say(
                 f"{name} has changed since it was loaded: a stream loads each file once, so write new rows to "
                 "new files",
                 True,
             )
-        if found.batch:
+        if arrivals.batch:
             number += 1
-            paths = tuple(path_of(file) for file in found.batch)
+            paths = tuple(path_of(file) for file in arrivals.batch)
             wanted = replace(table, source=replace(table.source, paths=paths, format=kind))
-            load(Batch(wanted, number, found.batch, found.waiting))
-            loaded |= {file["file"]: file["bytes"] for file in found.batch}
+            load(Batch(wanted, number, arrivals.batch, arrivals.waiting))
+            loaded |= {file["file"]: file["bytes"] for file in arrivals.batch}
         elif options.once:
             return
         else:

@@ -42,7 +42,7 @@ from orchestrator.engine.layout import laid_out, table_probes
 from orchestrator.engine.leaves import constant, reads, relevant
 from orchestrator.engine.split_joins import in_steps
 from orchestrator.engine.states import Upkeep, keep_what_is_read, require_index, store
-from orchestrator.engine.terms import shown
+from orchestrator.engine.terms import projected
 from orchestrator.engine.width import too_wide
 from orchestrator.strategies.idiff import rules
 from orchestrator.strategies.idiff.bags import numbered, unnumbered
@@ -238,7 +238,9 @@ class _Composition:
         rows = self._unnumbered(root)
         if rows is not None:
             # The content numbers its own rows.
-            bag_rows = self._linear(shown(rows, (c for _, c in self.composer.visible)), as_bag=True)
+            bag_rows = self._linear(
+                projected(rows, (c for _, c in self.composer.visible)), as_bag=True
+            )
             maintain(numbered(bag_rows, self.composer.symbols), self.composer, CONTENT)
             return
         linear = self._linear(root, as_bag=self.strategy != Strategy.ID)
@@ -341,7 +343,7 @@ class _Composition:
         rows = self._linear(slim.rows if slim else operator, as_bag=False)
         if slim is None:
             read |= frozenset(ids_of(rows))
-            rows = shown(rows, (column for column in rows.columns if column in read))
+            rows = projected(rows, (column for column in rows.columns if column in read))
         state = self._store(rows, self.composer.name(CACHE))
         return slim.whole(state, self.composer) if slim else state
 

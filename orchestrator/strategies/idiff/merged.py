@@ -40,7 +40,7 @@ from orchestrator.deltascript.plan import Column as ShownColumn
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.distinguishable import look_alike
-from orchestrator.engine.terms import renamed, same, shown
+from orchestrator.engine.terms import projected, renamed, same
 from orchestrator.strategies.idiff.bags import unnumbered
 from orchestrator.strategies.idiff.failing import fails_above_a_join, may_fail
 from orchestrator.strategies.idiff.rules.base import bag
@@ -185,7 +185,8 @@ def _groups(
     delta = Grouping(changed.plan, groups.by, tuple(dict.fromkeys(calls)))
     parts = {column: reader.fresh(column, "") for column in groups.numbers}
     branches = [
-        Branch(shown(side, (*groups.by, *parts)), (*groups.by, *parts)) for side in (stored, delta)
+        Branch(projected(side, (*groups.by, *parts)), (*groups.by, *parts))
+        for side in (stored, delta)
     ]
     both = UnionAll(tuple(branches), (*groups.by, *parts.values()))
     sums = {column: reader.fresh(column, "") for column in groups.numbers}
@@ -209,7 +210,7 @@ def _net(change: Bag, columns: Sequence[Column], reader: _Reader) -> Bag:
     known = [reader.types.get(column.symbol) for column in columns]
     by = [c for c, type_ in zip(columns, known, strict=True) if type_ and type_.comparable]
     coarse = look_alike(columns, reader.types)
-    plan = shown(change.plan, (*columns, change.sign))
+    plan = projected(change.plan, (*columns, change.sign))
     if coarse:
         image = Column(reader.symbols.fresh("image"), "text")
         names = {f"c{number}": column for number, column in enumerate(coarse)}
@@ -260,7 +261,7 @@ def _without(
 def _copies(root: Operator, stored: Numbered, content: StateScan, reader: _Reader) -> Operator:
     """Return a bag whose equal rows are numbered."""
     rows = unnumbered(root) or root
-    change = _change(shown(rows, stored.input.columns), reader)
+    change = _change(projected(rows, stored.input.columns), reader)
     digested = stored.with_digest(change.plan)
     net = _net(Bag(digested, change.sign), (*stored.input.columns, stored.row), reader)
     gone = Selection(net.plan, filled("x < 0", x=net.sign))
@@ -279,4 +280,4 @@ def _copies(root: Operator, stored: Numbered, content: StateScan, reader: _Reade
 
 def _union(sides: Sequence[Operator], columns: Sequence[Column]) -> Operator:
     wanted = tuple(columns)
-    return UnionAll(tuple(Branch(shown(side, wanted), wanted) for side in sides), wanted)
+    return UnionAll(tuple(Branch(projected(side, wanted), wanted) for side in sides), wanted)

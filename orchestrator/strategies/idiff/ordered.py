@@ -141,6 +141,6 @@ def results(
     )
     placed = Window(Window(values, (upto,), by, (SortKey(value),)), whole, by)
     calls = {item: item.calls(value, seen, composer) for item in items}
-    found = Grouping(placed, by, tuple(call for each in calls.values() for call in each))
+    grouped = Grouping(placed, by, tuple(call for each in calls.values() for call in each))
     results = (Item(item.aggregate.column, item.result(calls[item])) for item in items)
-    return Projection(found, (*map(Item.kept, by), *results))
+    return Projection(grouped, (*map(Item.kept, by), *results))

@@ -16,7 +16,7 @@ from orchestrator.algebra.passes.complete_orders import require_determined
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.costs.cardinality import Cardinality
-from orchestrator.engine.recompute_parts import again
+from orchestrator.engine.recompute_parts import recompute_parts
 from orchestrator.engine.states import Upkeep, store
 from orchestrator.strategies.idiff.rules.base import bag
 
@@ -27,10 +27,10 @@ then recomputes only a span of them."""
 
 def picks_first_rows(operator: Operator, cardinality: Cardinality) -> bool:
     """Return whether an operator selects the first rows of partitions that are known to be small."""
-    found = window_of_first_rows(operator)
-    if found is None or not found[0].partition:
+    recognized = window_of_first_rows(operator)
+    if recognized is None or not recognized[0].partition:
         return False
-    rows, partition = found[0].input, frozenset(found[0].partition)
+    rows, partition = recognized[0].input, frozenset(recognized[0].partition)
     cardinality.learn(rows)
     is_known = cardinality.knows(rows) and any(map(cardinality.is_counted, partition))
     return is_known and cardinality.fanout(rows, partition) <= MOST
@@ -56,5 +56,5 @@ def maintain_first_rows(selection: Operator, composer: Composer, role: str) -> S
     state = store(role, selection, ids_of(window.input), composer)
     if changed is not None:
         condition = selection.condition
-        again(Upkeep(state, composer), window, changed, window.partition, condition)
+        recompute_parts(Upkeep(state, composer), window, changed, window.partition, condition)
     return state

@@ -31,7 +31,7 @@ from orchestrator.deltascript.leaves import StateScan
 from orchestrator.engine.composer import Composer, Part
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.states import Upkeep, store
-from orchestrator.engine.terms import shown
+from orchestrator.engine.terms import projected
 from orchestrator.strategies.idiff.rules.base import bag
 
 MOST = 64
@@ -73,7 +73,7 @@ class _Product:
                 continue
             joined = self._change_of_join(changed, number, whole)
             wanted = (*in_order(output, joined.plan.columns), joined.sign)
-            joined = composer.held("joined", replace(joined, plan=shown(joined.plan, wanted)))
+            joined = composer.held("joined", replace(joined, plan=projected(joined.plan, wanted)))
             parts.append((joined.sign, Projection(joined.plan, (*items, Item.kept(joined.sign)))))
             # These joins read only joins without the changed input, so any order is right.
             affected = [part for part in self.stored if number in part]
@@ -81,7 +81,9 @@ class _Product:
             for part, joined in joins:
                 state = self.stored[part]
                 wanted = (*state.columns, joined.sign)
-                Upkeep(state, composer).apply_bag(replace(joined, plan=shown(joined.plan, wanted)))
+                Upkeep(state, composer).apply_bag(
+                    replace(joined, plan=projected(joined.plan, wanted))
+                )
         return composer.union([item.column for item in items], parts) if parts else None
 
     def _divide(self) -> None:
@@ -156,7 +158,7 @@ class _Product:
                 kept = [c for c in joined.columns if c in read or c in ids] or joined.columns[:1]
                 role = self.composer.name("join")
                 self.stored[part] = store(
-                    role, shown(joined, kept), ids, self.composer, followed=False
+                    role, projected(joined, kept), ids, self.composer, followed=False
                 )
                 self._store(part, wanted)
 

@@ -67,8 +67,8 @@ def shifts_of(running: Running, composer: Composer) -> tuple[Shift, ...]:
     functions = running.stored.functions
     if running.back or running.ahead or running.nullable:
         return ()
-    found = [_shift(function, running, composer) for function in functions]
-    known = tuple(shift for shift in found if shift is not None)
+    shifts = [_shift(function, running, composer) for function in functions]
+    known = tuple(shift for shift in shifts if shift is not None)
     return known if len(known) == len(functions) else ()
 
 

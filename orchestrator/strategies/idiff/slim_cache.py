@@ -25,7 +25,7 @@ from orchestrator.deltascript.leaves import StateScan
 from orchestrator.engine.composer import Composer, Part
 from orchestrator.engine.diffs import Bag, variables
 from orchestrator.engine.leaves import changes_apart
-from orchestrator.engine.terms import renamed, same, shown
+from orchestrator.engine.terms import projected, renamed, same
 from orchestrator.strategies.idiff.rules.base import bag
 
 FEWEST = 3.0
@@ -61,7 +61,7 @@ class Slim:
         wanted = _references(self.items.values())
         for n, table in enumerate(self.tables):
             needed = wanted.union(column for later in self.tables[n:] for column, _ in later.key)
-            rows = shown(state, (column for column in state.columns if column in needed))
+            rows = projected(state, (column for column in state.columns if column in needed))
             if isinstance(state, StateScan):
                 composer.keep_together(state, [column for column, _ in table.key])
             scan = table.table
@@ -129,7 +129,7 @@ def slim_cache(
     key_columns = {column for table in uncached for column, _ in table.key}
     stored = (read - uncached_columns) | fixed | key_columns
     return Slim(
-        shown(top, (column for column in top.columns if column in stored)),
+        projected(top, (column for column in top.columns if column in stored)),
         {column: in_terms(scalar, read_from_tables) for column, scalar in items.items()},
         tuple(uncached),
     )

@@ -37,7 +37,7 @@ from orchestrator.engine.diffs import Bag
 from orchestrator.engine.distinguishable import image, look_alike
 from orchestrator.engine.recompute_parts import AFTER, SPAN
 from orchestrator.engine.states import Upkeep
-from orchestrator.engine.terms import same, shown
+from orchestrator.engine.terms import projected, same
 from orchestrator.strategies.idiff.running import NEIGHBORS, RUNNING, Running
 from orchestrator.strategies.idiff.shifts import Shift, needs_end, shift_rows_behind, shifts_of
 
@@ -49,7 +49,7 @@ def recompute_spans(upkeep: Upkeep, running: Running, changed: Bag) -> None:
     """Recompute the spans that a change of the input affects."""
     composer, state, operator = upkeep.composer, upkeep.state, running.operator
     below, ids = operator.input, ids_of(operator.input)
-    rows = shown(changed.plan, (*below.columns, changed.sign))
+    rows = projected(changed.plan, (*below.columns, changed.sign))
     changed = composer.held("change", Bag(rows, changed.sign))
     deleted, inserted = upkeep.net(changed, below.columns)
     composer.probe(state, (*operator.partition, running.key.column))
@@ -196,7 +196,7 @@ def _nearest_row(
     order = running.operator.order
     columns = dict.fromkeys((*partition, *(sort.column for sort in order), *wanted))
     names = {column: composer.fresh(column, "near_") for column in columns}
-    rows, _ = copied(shown(state, columns), composer.symbols, names)
+    rows, _ = copied(projected(state, columns), composer.symbols, names)
     not_null = frozenset(names[column] for column in columns if column in state.not_null)
     parts = same(((new, names[old]) for old, new in partition.items()), not_null)
     near = names[key.column]
@@ -230,7 +230,7 @@ def _shift_bound(
     """Return spans with one bound moved outwards by some rows, and the column of the new bound."""
     composer, key = upkeep.composer, running.key
     nearest, names = _nearest_row(upkeep, running, partition, (), bound, count - 1, is_start)
-    joined = DependentJoin(spans, shown(nearest, [names[key.column]]), TRUE, True)
+    joined = DependentJoin(spans, projected(nearest, [names[key.column]]), TRUE, True)
     new = composer.fresh(bound, "")
     farthest = running.limits[0 if is_start != key.descending else 1]
     value = filled("coalesce(x, y)", x=names[key.column], y=farthest)
@@ -301,7 +301,7 @@ def _recompute(
     low, high = span.read
     between = filled("x >= y AND x <= z", x=key, y=low, z=high)
     among_nulls = filled("x IS NULL AND n", x=key, n=span.nulls)
-    stored = shown(state, below.columns)
+    stored = projected(state, below.columns)
     in_span = [between, among_nulls] if running.nullable else [between]
     parts = []
     for condition_on_key in in_span:
@@ -315,7 +315,7 @@ def _recompute(
     parts.append(Join(span.rows, inserted, condition))
     carried = (*dict.fromkeys((*span.written, span.nulls, span.there, *span.before.values())),)
     wide = (*below.columns, *carried)
-    rows = UnionAll(tuple(Branch(shown(part, wide), wide) for part in parts), wide)
+    rows = UnionAll(tuple(Branch(projected(part, wide), wide) for part in parts), wide)
     functions = running.stored.functions
     own = {function.column: composer.fresh(function.column, "span_") for function in functions}
     window = replace(
@@ -361,7 +361,7 @@ def _matching(
 ) -> tuple[Operator, Scalar]:
     """Return the IDs in `others`, and the condition that rows have them."""
     names = {column: composer.fresh(column) for column in ids}
-    named, _ = copied(shown(others, ids), composer.symbols, names)
+    named, _ = copied(projected(others, ids), composer.symbols, names)
     return named, same(((new, old) for old, new in names.items()), not_null)
 
 

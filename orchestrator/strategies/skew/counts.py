@@ -33,10 +33,10 @@ def loomis_whitney(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupp
     for its light part the join is stored. (The paper defines that join twice; only the second definition
     works.)
 
-    >>> from orchestrator.strategies.skew.show import shown
+    >>> from orchestrator.strategies.skew.show import plan_text
     >>> edges = {"R": "ABC", "S": "BCD", "T": "CDA", "U": "DAB"}
     >>> count = loomis_whitney(Hypergraph.of(edges), Exponents(Fraction(1, 2)))
-    >>> for line in shown(count).splitlines()[:13]:
+    >>> for line in plan_text(count).splitlines()[:13]:
     ...     print(line)
     divided at N^1/2, the rows of heavy values and those of light ones:
       R by A: R_h[A, B, C] *, R_l[A, B, C] *
@@ -99,8 +99,8 @@ def path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
     stored; a change of T iterates over the few heavy values. For light values the join of R and S is
     stored.
 
-    >>> from orchestrator.strategies.skew.show import shown
-    >>> print(shown(path(Hypergraph.of({"R": "A", "S": "AB", "T": "B"}), Exponents(Fraction(1, 4)))))
+    >>> from orchestrator.strategies.skew.show import plan_text
+    >>> print(plan_text(path(Hypergraph.of({"R": "A", "S": "AB", "T": "B"}), Exponents(Fraction(1, 4)))))
     divided at N^1/4, the rows of heavy values and those of light ones:
       S by A: S_h[A, B] *, S_l[A, B] *
       R whole: R[A] *

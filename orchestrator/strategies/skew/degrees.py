@@ -159,7 +159,7 @@ class Degrees:
         self, split: Split, columns: tuple[Column, ...], degree: Column, scan: StateScan
     ) -> StateScan:
         is_heavy = filled("x >= y", x=degree, y=self._threshold(split))
-        rows = terms.shown(Selection(Join(scan, self.state), is_heavy), columns)
+        rows = terms.projected(Selection(Join(scan, self.state), is_heavy), columns)
         role = self.composer.name(f"{split.name}_heavy_values")
         return store(role, rows, columns, self.composer, followed=False)
 
@@ -290,7 +290,7 @@ class Degrees:
         self, split: Split, values: _Values, same_base: Operator
     ) -> DiffScan:
         """Return the values whose degree changed and is too large or too small for their part."""
-        changed = Join(terms.shown(self.changes[split], values.columns), same_base)
+        changed = Join(terms.projected(self.changes[split], values.columns), same_base)
         degrees, equal, new = self._renamed(values.degrees, values.columns)
         left_join = LeftJoin(changed, degrees, equal)
         rises = Fraction(3, 2) if self.epsilons[split] else Fraction(1)
@@ -361,7 +361,7 @@ class Degrees:
         """Add the steps that move the values to their new part."""
         values = self.values[split]
         upkeep = Upkeep(values.heavy, self.composer)
-        upkeep.insert(terms.shown(self._values_moving(split, RISES), values.columns))
+        upkeep.insert(terms.projected(self._values_moving(split, RISES), values.columns))
         upkeep.delete(self._values_moving(split, FALLS), values.columns)
 
     def end(self, major: str) -> None:
@@ -380,7 +380,7 @@ class Degrees:
             upkeep.delete(fewer, values.columns, filled("x = 0", x=now))
             return
         degrees, equal, new = self._renamed(values.degrees, values.columns)
-        left_join = LeftJoin(terms.shown(fewer, values.columns), degrees, equal)
+        left_join = LeftJoin(terms.projected(fewer, values.columns), degrees, equal)
         empty = Selection(left_join, filled("x IS NOT DISTINCT FROM 0", x=new[values.degree]))
         zero = Item(values.degree, Scalar.read("0::bigint"))
         columns = (*values.columns, values.degree)

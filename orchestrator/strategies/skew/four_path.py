@@ -28,9 +28,9 @@ from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables
 def four_path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
     """Return the plan of R(A), S(A, B), T(B, C), U(C), or why a query does not have that form.
 
-    >>> from orchestrator.strategies.skew.show import shown
+    >>> from orchestrator.strategies.skew.show import plan_text
     >>> edges = {"R": "A", "S": "AB", "T": "BC", "U": "C"}
-    >>> print(shown(four_path(Hypergraph.of(edges), Exponents(Fraction(1, 4)))))
+    >>> print(plan_text(four_path(Hypergraph.of(edges), Exponents(Fraction(1, 4)))))
     divided at N^1/4, the rows of heavy values and those of light ones:
       S, T by B
       S by B, A: S_hh[A, B] *, S_hl[A, B] *, S_lh[A, B] *, S_ll[A, B] *

@@ -121,7 +121,7 @@ class UnionPlan:
     """The free variables, upper variables first; each tree returns its rows in this order."""
 
     @cached_property
-    def shown(self) -> frozenset[View]:
+    def content_views(self) -> frozenset[View]:
         """The views from which the content is computed."""
         return frozenset(v for trees in self.unions for tree in trees for v in tree.frontier)
 
@@ -134,7 +134,7 @@ class UnionPlan:
     def views(self) -> tuple[View, ...]:
         """All maintained views, lower views first."""
         result: dict[View, None] = {}
-        for view in sorted(self.shown | self.guides, key=lambda view: view.label):
+        for view in sorted(self.content_views | self.guides, key=lambda view: view.label):
             result.update(dict.fromkeys(reversed(list(view.walk()))))
         return tuple(result)
 
@@ -149,7 +149,7 @@ class UnionPlan:
             if len(view.children) > 1
             and (view in light or any(map(self._changes, set(view.children) - {child})))
         )
-        return self.shown | self.guides | frozenset(siblings)
+        return self.content_views | self.guides | frozenset(siblings)
 
     @cached_property
     def _values_move(self) -> bool:
@@ -166,7 +166,9 @@ class UnionPlan:
     @cached_property
     def counting(self) -> frozenset[View]:
         """The views that only need to tell whether they have rows."""
-        return frozenset(self.views) - {inner for view in self.shown for inner in view.walk()}
+        return frozenset(self.views) - {
+            inner for view in self.content_views for inner in view.walk()
+        }
 
 
 def union(

@@ -36,7 +36,7 @@ from orchestrator.strategies.skew.degrees import Degrees
 from orchestrator.strategies.skew.hierarchical import UnionPlan, union
 from orchestrator.strategies.skew.part_upkeep import PartUpkeep
 from orchestrator.strategies.skew.plans import exponents_of, parted, uneven
-from orchestrator.strategies.skew.show import shown
+from orchestrator.strategies.skew.show import plan_text
 from orchestrator.strategies.skew.skew_cost import TriangleCost, triangle_cost
 from orchestrator.strategies.skew.triangle import (
     Factorized,
@@ -140,7 +140,7 @@ class _Program(PartUpkeep):
             ),
         )
         reason = Reason(Strategy.SKEW, True, f"it is {skew.kind}: {skew.described}")
-        return plan.drawn(shown(skew)).because(reason)
+        return plan.drawn(plan_text(skew)).because(reason)
 
     # Content
 
@@ -202,7 +202,7 @@ class _Program(PartUpkeep):
     def _enumeration(self) -> Enumeration:
         """Return how rows are enumerated: first the listed rows, then the rows of each factorized case."""
         by_column = dict(reversed(self.views.form.groups))
-        columns = ((name, scalar.as_column) for name, scalar in self.views.form.shown)
+        columns = ((name, scalar.as_column) for name, scalar in self.views.form.outputs)
         return Enumeration(
             tuple(sorted(self.skew.root.keys)),
             tuple((name, by_column[c]) for name, c in columns if c is not None and c in by_column),

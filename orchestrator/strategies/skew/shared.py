@@ -72,8 +72,8 @@ class Changes:
             if self.moved is not None and len(part.part) <= self.moved:
                 return None
             within = [self.of_part(inner) for inner in division.within(part)]
-            found = [relation for relation in within if relation is not None]
-            return self._united(part, found) if found else None
+            relations = [relation for relation in within if relation is not None]
+            return self._united(part, relations) if relations else None
         own, names = self.sharing.twins.get(part, (part, {v: v for v in part.keys}))
         change = self.parts.get(own)
         if change is None or own == part:

@@ -71,7 +71,7 @@ def shared_states(
         own, names = known.setdefault(key, (view, order))
         if own != view:
             result.twins[view] = own, dict(zip(order, names, strict=True))
-    return result if any(one is not other for one, other in result.first.items()) else None
+    return result if any(state is not other for state, other in result.first.items()) else None
 
 
 def _of_view(

@@ -11,7 +11,7 @@ from orchestrator.strategies.viewtree.classes import power
 from orchestrator.strategies.viewtree.tree import View
 
 
-def shown(plan: SkewPlan) -> str:
+def plan_text(plan: SkewPlan) -> str:
     """Return the parts, the stored views, and the rules for changes of each atom, as text.
 
     A star marks what is stored.

@@ -193,9 +193,9 @@ class SkewPlan:
 def triangle(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
     """Return the plan of a triangle query, or why a query is not a triangle.
 
-    >>> from orchestrator.strategies.skew.show import shown
+    >>> from orchestrator.strategies.skew.show import plan_text
     >>> edges = {"R": "AB", "S": "BC", "T": "CA"}
-    >>> print(shown(triangle(Hypergraph.of(edges), Exponents(Fraction(1, 2)))))
+    >>> print(plan_text(triangle(Hypergraph.of(edges), Exponents(Fraction(1, 2)))))
     divided at N^1/2, the rows of heavy values and those of light ones:
       R by A: R_h[A, B] *, R_l[A, B] *
       S by B: S_h[B, C] *, S_l[B, C] *

@@ -160,10 +160,10 @@ class Unions:
     def _enumeration(self) -> Enumeration:
         """Return how the rows are enumerated in sequence."""
         by_column = dict(reversed(self.views.form.groups))
-        shown = ((name, scalar.as_column) for name, scalar in self.views.form.shown)
+        outputs = ((name, scalar.as_column) for name, scalar in self.views.form.outputs)
         return Enumeration(
             self.union.variables,
-            tuple((name, by_column[c]) for name, c in shown if c is not None and c in by_column),
+            tuple((name, by_column[c]) for name, c in outputs if c is not None and c in by_column),
             tuple(tuple(map(self._walk, trees)) for trees in self.union.unions),
         )
 

@@ -71,7 +71,7 @@ class NormalForm:
     groups: tuple[tuple[Column, str], ...]
     """The grouping columns and their variables."""
     products: tuple[Product, ...]
-    shown: tuple[tuple[str, Scalar], ...]
+    outputs: tuple[tuple[str, Scalar], ...]
     """The view's columns as expressions over the grouping columns and the aggregates' columns."""
     fds: tuple[Fd, ...]
     having: Scalar = TRUE
@@ -79,7 +79,7 @@ class NormalForm:
     computed: Mapping[tuple[str, str], Column] = field(default_factory=dict)
     """The columns of computed join variables, by atom and variable."""
     around: Around | None = None
-    """The query over the groups, if more than `shown` and `having`."""
+    """The query over the groups, if more than `outputs` and `having`."""
 
     @property
     def free(self) -> tuple[str, ...]:
@@ -130,17 +130,17 @@ def top_grouping(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar],
         top = Grouping(operator.input, operator.columns)
     elif isinstance(operator, Grouping):
         top = operator
-    shown: dict[Column, Scalar] = {}
+    expressions: dict[Column, Scalar] = {}
     for projection in reversed(computed):
         items = {
-            item.column: item.scalar.substitute(shown)
+            item.column: item.scalar.substitute(expressions)
             for item in projection.items
             if not item.is_unchanged
         }
         if any(scalar.subqueries for scalar in items.values()):
             raise NotModelledError("an expression has a subquery", projection.label)
-        shown |= items
-    return top, shown, having
+        expressions |= items
+    return top, expressions, having
 
 
 def is_looked_up(query: Plan) -> bool:

@@ -86,7 +86,7 @@ def drop_views(view: View, drops: Callable[[View, View], bool]) -> View:
     >>> leaf = View(frozenset("ab"), ("r",))
     >>> below = View(frozenset("a"), ("r", "s"), (leaf, View(frozenset("b"), ("s",))), "b")
     >>> tree = View(frozenset(), ("r", "s", "t"), (View(frozenset("a"), ("t",)), below), "a")
-    >>> print(drop_views(tree, lambda parent, child: True).shown())
+    >>> print(drop_views(tree, lambda parent, child: True).as_text())
     V@a(r, s, t)[]
       t[a]
       r[a, b]

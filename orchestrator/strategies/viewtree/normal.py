@@ -112,13 +112,13 @@ class _NormalFormReader:
         """Equalities that have a computed column on a side."""
 
     def form(self) -> NormalForm:
-        top, shown, having = top_grouping(self.plan.root)
+        top, expressions, having = top_grouping(self.plan.root)
         around = None
         if top is None:
             around = around_groups(self.plan)
             top = around.core if around else None
         defined = self._collect(top.input if top is not None else self._below_projections())
-        grouping = top if top is not None else self._group_by_all(shown)
+        grouping = top if top is not None else self._group_by_all(expressions)
         filters, pairs = self._split_conditions()
         names = self._variables([*pairs, *self.pairs])
         binds: dict[str, dict[str, Scalar]] = {alias: {} for alias in self.scans}
@@ -168,7 +168,7 @@ class _NormalFormReader:
             ()
             if around is not None
             else tuple(
-                (name, Scalar.column(column).substitute(shown))
+                (name, Scalar.column(column).substitute(expressions))
                 for name, column in zip(self.plan.names, self.plan.columns, strict=True)
             ),
             tuple(dependencies(atoms)),
@@ -183,7 +183,7 @@ class _NormalFormReader:
             root = root.children[0]
         return root
 
-    def _group_by_all(self, shown: Mapping[Column, Scalar]) -> Grouping:
+    def _group_by_all(self, expressions: Mapping[Column, Scalar]) -> Grouping:
         """Return a grouping by all columns: rows without duplicates are groups of one row."""
         if not self.distinct:
             raise NotModelledError(
@@ -192,7 +192,7 @@ class _NormalFormReader:
             )
         read: dict[Column, None] = {}
         for column in self.plan.columns:
-            wanted = Scalar.column(column).substitute(shown).references
+            wanted = Scalar.column(column).substitute(expressions).references
             read.update(dict.fromkeys(sorted(wanted, key=str)))
         return Grouping(self._below_projections(), tuple(read))
 

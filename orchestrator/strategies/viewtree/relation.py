@@ -50,7 +50,7 @@ class Content:
     kept: tuple[Column, ...]
     computed: tuple[Item, ...]
 
-    def shown(self, rows: Operator) -> Operator:
+    def with_computed(self, rows: Operator) -> Operator:
         """Return the root's rows, or the rows of its delta, with the computed columns."""
         return Projection(rows, (*map(Item.kept, self.kept), *self.computed))
 

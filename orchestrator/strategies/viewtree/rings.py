@@ -67,7 +67,7 @@ class Element:
         if self.ring.sum_of_products is None:
             return self._or_zero(self._summed(self.multiplied(factors)))
         elements, count = _elements_and_count(factors)
-        *first, last = elements if len(elements) > 1 else (*elements, self._one())
+        *first, last = elements if len(elements) > 1 else (*elements, self._unit())
         total = filled(self.ring.sum_of_products, x=self._product(first), y=last, n=count)
         return self._or_zero(total)
 
@@ -82,7 +82,7 @@ class Element:
             product = filled(f"{self.ring.times}(x, y)", x=product, y=other)
         return product
 
-    def _one(self) -> Scalar:
+    def _unit(self) -> Scalar:
         return Scalar.read(f"{self.ring.one}()")
 
     def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:

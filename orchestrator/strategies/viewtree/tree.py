@@ -55,10 +55,10 @@ class View:
         """The atoms of all leaves below, including indicators."""
         return frozenset(view.atoms[0] for view in self.walk() if not view.children)
 
-    def shown(self, depth: int = 0) -> str:
+    def as_text(self, depth: int = 0) -> str:
         """Return the tree as text, one line for each view."""
         return "\n".join(
-            ["  " * depth + self.label, *(child.shown(depth + 1) for child in self.children)]
+            ["  " * depth + self.label, *(child.as_text(depth + 1) for child in self.children)]
         )
 
     def walk(self) -> Iterator[View]:
@@ -76,7 +76,7 @@ def tau(forest: Forest, graph: Hypergraph) -> View:
     >>> from orchestrator.strategies.viewtree.orders import parsed
     >>> edges = {"R": "AB", "S": "ACE", "T": "CD"}
     >>> order = parsed("A - { B, C - { D, E } }")
-    >>> print(tau(order, Hypergraph.of(edges)).shown())
+    >>> print(tau(order, Hypergraph.of(edges)).as_text())
     V@A(R, S, T)[]
       V@B(R)[A]
         R[A, B]
@@ -85,7 +85,7 @@ def tau(forest: Forest, graph: Hypergraph) -> View:
           T[C, D]
         V@E(S)[A, C]
           S[A, C, E]
-    >>> print(tau(order, Hypergraph.of(edges, "AC")).shown())
+    >>> print(tau(order, Hypergraph.of(edges, "AC")).as_text())
     V@A(R, S, T)[A, C]
       V@B(R)[A]
         R[A, B]
@@ -114,7 +114,7 @@ def nu(forest: Forest, graph: Hypergraph) -> View:
     >>> from orchestrator.strategies.viewtree.orders import parsed
     >>> edges = {"R": "AB", "S": "ACE", "T": "CD"}
     >>> order = parsed("A - { B, C - { D, E } }")
-    >>> print(nu(order, Hypergraph.of(edges, "ABC")).shown())
+    >>> print(nu(order, Hypergraph.of(edges, "ABC")).as_text())
     V@A(R, S, T)[A]
       V@B(R)[A]
         R[A, B]
@@ -172,7 +172,7 @@ def composed(view: View, kept: Variables = frozenset()) -> View:
 
     >>> from orchestrator.strategies.viewtree.orders import parsed
     >>> graph = Hypergraph.of({"R": "AB", "S": "ACE", "T": "CD"})
-    >>> print(composed(tau(parsed("A - { B, C - { D, E } }"), graph)).shown())
+    >>> print(composed(tau(parsed("A - { B, C - { D, E } }"), graph)).as_text())
     V@A(R, S, T)[]
       R[A]
       V@C(S, T)[A]
@@ -241,7 +241,7 @@ def with_indicators(view: View, graph: Hypergraph) -> View:
 
     >>> from orchestrator.strategies.viewtree.orders import parsed
     >>> triangle = Hypergraph.of({"R": "AB", "S": "BC", "T": "AC"})
-    >>> print(with_indicators(tau(parsed("A - B - C"), triangle), triangle).shown())
+    >>> print(with_indicators(tau(parsed("A - B - C"), triangle), triangle).as_text())
     V@A(R, S, T)[]
       V@B(R, S, T)[A]
         R[A, B]

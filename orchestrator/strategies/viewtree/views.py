@@ -359,7 +359,7 @@ class Views:
         root = root.at(Selection(root.rows, having)) if having != TRUE else root
         items = [
             Item(Column(self.composer.symbols.fresh(name)), scalar.substitute(values))
-            for name, scalar in self.form.shown
+            for name, scalar in self.form.outputs
         ]
         keys = [
             Item(self.composer.fresh(root.keys[name]), Scalar.column(root.keys[name]))
@@ -394,7 +394,7 @@ class Views:
         }
         visible: list[tuple[str, Column]] = []
         computed: list[Item] = []
-        for name, scalar in self.form.shown:
+        for name, scalar in self.form.outputs:
             covariance_type = covariances.get(scalar.as_column) if scalar.as_column else None
             column = Column(self.composer.symbols.fresh(name), covariance_type)
             item = Item(column, scalar.substitute(values))
@@ -446,5 +446,5 @@ class Views:
         if not ids and (whole or content is not None):
             upkeep.update(delta.rows, ids, values)
             return
-        rows = content.shown(delta.rows) if content else delta.rows
+        rows = content.with_computed(delta.rows) if content else delta.rows
         upkeep.merge(rows, values, delta.payload[COUNT])

@@ -68,9 +68,9 @@ class Matrix:
         self.compared += compared
         self.refused += refused
 
-    def differs(self, path: str, what: str, found: object, expected: object) -> None:
+    def differs(self, path: str, what: str, actual: object, expected: object) -> None:
         """Record a difference."""
-        self.wrong.append(f"{path}, {what}: {found!r:.300} instead of {expected!r:.300}")
+        self.wrong.append(f"{path}, {what}: {actual!r:.300} instead of {expected!r:.300}")
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """Execute a statement with the generated names of the matrix."""

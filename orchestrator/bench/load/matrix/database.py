@@ -39,7 +39,7 @@ def values(chance: Random) -> dict[str, list[str]]:
         "timestamptz(2)": ["infinity", "-infinity", "0044-03-15 00:00:00.25+00 BC"], "time": ["24:00", "00:00:00.000001"],
         "timetz": ["24:00+15:59", "12:00:00.5-07:30"], "interval": ["-1 year 3 days -04:05:06.789", "178000000 years"],
         "text": TEXTS, "varchar(5000)": TEXTS, "char(3)": ["a", "", "abc"], "name": ["", "x"], '"char"': ["", "a"],
-        "bool": ["t", "f"], "bytea": [rf"\x{one.hex()}" for one in BYTES], "uuid": ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"],
+        "bool": ["t", "f"], "bytea": [rf"\x{raw.hex()}" for raw in BYTES], "uuid": ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"],
         "json": ['{"a":  1.0, "a": "1"}', '"x"', "null"], "jsonb": ['{"b": 1.50}', '"null"'],
         "inet": ["1.2.3.4", "::1/64"], "cidr": ["10.0.0.0/8"], "macaddr": ["08:00:2b:01:02:03"], "money": ["-1.50"],
         "bit(3)": ["101"], "varbit": ["", "1"], "point": ["(0.1,-0)"], "path": ["[(0,0),(1,1)]"], "circle": ["<(0,0),1>"],

@@ -41,9 +41,9 @@ def run_json(matrix: Matrix) -> None:
             insert = SQL("INSERT INTO twin (id, lists, {}) VALUES (%s, '{{x,NULL}}', %s)")
             try:
                 value = expected(text, kind)
-                shown = _literal(value) if isinstance(value, list) else value
+                parameter = _literal(value) if isinstance(value, list) else value
                 with connection.transaction():
-                    connection.execute(insert.format(Identifier(names[kind])), [number, shown])
+                    connection.execute(insert.format(Identifier(names[kind])), [number, parameter])
             except ValueError as error:
                 refused[number] = str(error)
             except psycopg.Error as error:
@@ -97,14 +97,14 @@ def expected(text: str, kind: str) -> Any:
     def read(raw: str) -> Any:
         return json.loads(raw, parse_constant=refuse)
 
-    def given(value: Any, raw: str) -> Any:
+    def column_value(value: Any, raw: str) -> Any:
         if value is None:
             return None
         return value if isinstance(value, str) and not kind.startswith("json") else raw
 
     def parts(raw: str) -> list[Any]:
         # Elements are the pieces between commas that are JSON by themselves.
-        found: list[Any] = []
+        elements: list[Any] = []
         pending = ""
         for piece in raw.strip()[1:-1].split(","):
             pending = f"{pending},{piece}" if pending else piece
@@ -112,15 +112,21 @@ def expected(text: str, kind: str) -> Any:
                 value = read(pending)
             except ValueError:
                 continue
-            shown = pending.strip()
-            found.append(parts(shown) if isinstance(value, list) else given(value, shown))
+            element = pending.strip()
+            elements.append(
+                parts(element) if isinstance(value, list) else column_value(value, element)
+            )
             pending = ""
         if pending.strip():
             raise AssertionError(f"{raw} is no array")
-        return found
+        return elements
 
     value = read(text)
-    return parts(text) if kind.endswith("[]") and isinstance(value, list) else given(value, text)
+    return (
+        parts(text)
+        if kind.endswith("[]") and isinstance(value, list)
+        else column_value(value, text)
+    )
 
 
 def _literal(value: Any) -> str:

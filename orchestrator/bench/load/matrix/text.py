@@ -175,10 +175,10 @@ def compare(
     """Load a file, and compare the table with what it should hold, and the quarantine too."""
     matrix.execute("TRUNCATE t")
     report = matrix.orc.load(path, "t", views="leave", again=True, **options)
-    found = contents(matrix, "t")
-    for number in found.keys() | wanted.keys():
-        if found.get(number) != wanted.get(number):
-            matrix.differs(label, f"row {number}", found.get(number), wanted.get(number))
+    actual = contents(matrix, "t")
+    for number in actual.keys() | wanted.keys():
+        if actual.get(number) != wanted.get(number):
+            matrix.differs(label, f"row {number}", actual.get(number), wanted.get(number))
     rejected = _quarantined(matrix, report.tables[0].load)
     expected = {lines[number]: reason for number, reason in refused.items()}
     if [line for line, *_ in rejected] != sorted(expected):

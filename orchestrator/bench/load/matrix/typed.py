@@ -67,10 +67,10 @@ def create(matrix: Matrix, name: str, chosen: Sequence[Kind]) -> None:
 def compare(matrix: Matrix, path: str, name: str, chosen: Sequence[Kind]) -> None:
     """Compare a loaded table with the generated values."""
     matrix.execute("SET TimeZone = 'UTC'; SET extra_float_digits = 1")
-    shown = ", ".join(kind.sql.format(kind.name) for kind in chosen)
-    found = matrix.execute(f"SELECT {shown} FROM {name} ORDER BY id")
-    for kind, values in zip(chosen, zip(*found, strict=True), strict=True):
-        expected = [*map(kind.shown, kind.values), *[None] * (len(found) - len(kind.values))]
+    columns = ", ".join(kind.sql.format(kind.name) for kind in chosen)
+    actual = matrix.execute(f"SELECT {columns} FROM {name} ORDER BY id")
+    for kind, values in zip(chosen, zip(*actual, strict=True), strict=True):
+        expected = [*map(kind.as_text, kind.values), *[None] * (len(actual) - len(kind.values))]
         for value, right in zip(values, expected, strict=True):
             if value != right:
                 matrix.differs(path, f"column {kind.name}", value, right)

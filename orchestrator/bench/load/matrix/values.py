@@ -25,7 +25,7 @@ class Kind:
     type: str
     values: list[Any]
     sql: str = "{}::text"
-    shown: Shown = str
+    as_text: Shown = str
 
 
 DAY = 86_400 * 10**6
@@ -123,16 +123,16 @@ def kinds(chance: Random) -> list[Kind]:
         Kind("s", pa.string(), "text", TEXTS),
         Kind("d", pa.date32(), "date", days(chance), "({} - date '1970-01-01')::text"),
         Kind("z", pa.timestamp("us", "UTC"), "timestamptz", moments(chance, 10**6), EPOCH),
-        Kind("flag", pa.bool_(), "boolean", [True, False], shown=lambda flag: str(flag).lower()),
+        Kind("flag", pa.bool_(), "boolean", [True, False], as_text=lambda flag: str(flag).lower()),
         *(
             Kind(f"i{size}", getattr(pa, f"int{size}")(), kind, integers(chance, -(2 ** (size - 1)), 2 ** (size - 1) - 1))
             for size, kind in sizes
         ),
         *(
-            Kind(f"n{p}_{s}", pa.decimal128(p, s), f"numeric({p},{s})", decimals(chance, p, s), shown="{:f}".format)
+            Kind(f"n{p}_{s}", pa.decimal128(p, s), f"numeric({p},{s})", decimals(chance, p, s), as_text="{:f}".format)
             for p, s in sized
         ),
-        Kind("n", pa.decimal128(20, 5), "numeric", decimals(chance, 20, 5), shown="{:f}".format),
+        Kind("n", pa.decimal128(20, 5), "numeric", decimals(chance, 20, 5), as_text="{:f}".format),
         Kind("f4", pa.float32(), "real", floats(chance, "f", 32), hexed[4], bits("f")),
         Kind("f8", pa.float64(), "double precision", floats(chance, "d", 64), hexed[8], bits("d")),
         Kind("f48", pa.float32(), "double precision", floats(chance, "f", 32), hexed[8], bits("d")),

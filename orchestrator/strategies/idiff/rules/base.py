@@ -17,7 +17,7 @@ from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag, Diff, Update
 from orchestrator.engine.leaves import bag_of, diffs_of
-from orchestrator.engine.terms import shown
+from orchestrator.engine.terms import projected
 
 
 @singledispatch
@@ -62,10 +62,10 @@ def diffs(
     if operator not in composer.diffs:
         inputs = [diffs(child, conditional, composer) for child in operator.children]
         propagated = [
-            found
+            output
             for position, changes in enumerate(inputs)
             for diff in changes
-            for found in propagate(operator, position, diff, composer)
+            for output in propagate(operator, position, diff, composer)
         ]
         propagated += propagate_both(operator, inputs, composer)
         composer.diffs[operator] = tuple(propagated)
@@ -101,10 +101,10 @@ def rows_after(rows: Operator, update: Update, composer: Composer) -> Operator:
     them.
     """
     if holds_rows(rows, update):
-        return shown(update.plan, rows.columns)
+        return projected(update.plan, rows.columns)
     if update.known_after(rows.columns) and isinstance(rows, Selection):
         return Selection(rows_after(rows.input, update, composer), rows.condition)
-    return shown(composer.identify(update.plan, rows, update.ids), rows.columns)
+    return projected(composer.identify(update.plan, rows, update.ids), rows.columns)
 
 
 def widened(rows: Operator, update: Update, composer: Composer) -> Update:
@@ -118,5 +118,5 @@ def widened(rows: Operator, update: Update, composer: Composer) -> Update:
     matched = composer.identify(update.plan, rows, update.ids)
     ids = ids_of(rows)
     before = {**update.before, **{column: column for column in ids}}
-    plan = shown(matched, (*rows.columns, *olds))
+    plan = projected(matched, (*rows.columns, *olds))
     return Update(plan, ids, before, update.touched, present=True)

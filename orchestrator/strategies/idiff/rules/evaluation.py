@@ -23,7 +23,7 @@ from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.passes.complete_orders import refuse_open
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update
-from orchestrator.engine.terms import shown
+from orchestrator.engine.terms import projected
 from orchestrator.strategies.idiff.rules.base import (
     bag,
     change,
@@ -73,9 +73,9 @@ def _affected(operator: Evaluation, position: int, composer: Composer) -> tuple[
     changed = composer.held("parts", changed)
     rows = operator.input
     ids = ids_of(rows)
-    matching = [shown(Join(rows, changed.plan, matter), ids) for matter in part.matters]
+    matching = [projected(Join(rows, changed.plan, matter), ids) for matter in part.matters]
     affected = composer.assign("affected", Distinct(_union(matching, ids)), ids)
-    affected_rows = shown(composer.identify(affected, rows, ids), rows.columns)
+    affected_rows = projected(composer.identify(affected, rows, ids), rows.columns)
     if not operator.single:
         return (Delete(affected, ids), Insert(replace(operator, input=affected_rows)))
     fresh = composer.assign(

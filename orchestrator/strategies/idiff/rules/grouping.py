@@ -32,10 +32,10 @@ from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.distinguishable import look_alike
 from orchestrator.engine.leaves import members_of
-from orchestrator.engine.recompute_parts import PARTS, again
+from orchestrator.engine.recompute_parts import PARTS, recompute_parts
 from orchestrator.engine.representatives import Looks, compute_again, looks_of, lost_groups
 from orchestrator.engine.states import INDEXED_AT_MOST, Upkeep, store
-from orchestrator.engine.terms import same, shown
+from orchestrator.engine.terms import projected, same
 from orchestrator.strategies.idiff.added import (
     TEXTS,
     AddedAggregate,
@@ -120,7 +120,7 @@ def _store_groups(
     if not all(_is_maintained(aggregate, operator, composer) for aggregate in operator.aggregates):
         state = store(role, operator, operator.by, composer)
         if changed is not None:
-            again(Upkeep(state, composer), operator, changed, operator.by)
+            recompute_parts(Upkeep(state, composer), operator, changed, operator.by)
         return state
     rows = Aggregate(
         Column(composer.symbols.fresh("idivm_rows"), "bigint"), Scalar.read("count(*)")
@@ -131,8 +131,8 @@ def _store_groups(
             extreme := extreme_of(aggregate, argument_type(aggregate, composer), composer)
         ) is not None:
             extremes.append(extreme)
-        elif (found := ordered_aggregate(aggregate, composer)) is not None:
-            ordered.append(found)
+        elif (in_order := ordered_aggregate(aggregate, composer)) is not None:
+            ordered.append(in_order)
         else:
             added.append(added_aggregate(aggregate, rows.column, operator.input.not_null, composer))
     coarse = () if alike else look_alike(operator.by, composer.types)
@@ -175,7 +175,7 @@ def _read_once(changed: Bag, groups: Grouping, composer: Composer) -> Bag:
     if all(isinstance(leaf, DiffScan) for leaf in walk(changed.plan) if not leaf.children):
         return changed
     read = groups.references | {changed.sign}
-    plan = shown(changed.plan, (c for c in changed.plan.columns if c in read))
+    plan = projected(changed.plan, (c for c in changed.plan.columns if c in read))
     return composer.held("change", Bag(plan, changed.sign))
 
 
@@ -222,18 +222,18 @@ def _add(
     parts |= {"doubtful": "r > 0"} if groups.may_lose else {}
     conditions = [(name, _fill_in(text, x=rows, r=removed)) for name, text in parts.items()]
     grouped: Operator = _change_of_groups(groups, changed, values, removed, composer)
-    found = {
+    new_columns = {
         item.aggregate.column: composer.fresh(item.aggregate.column) for item in groups.ordered
     }
     if groups.ordered:
-        grouped = _with_found(grouped, groups, changed, values, found, composer)
+        grouped = _with_found(grouped, groups, changed, values, new_columns, composer)
     delta, *subsets = composer.assign_apart(
         f"{upkeep.state.role}_change", grouped, grouped.columns, conditions
     )
     lost = _groups_to_read_again(upkeep, groups, subsets[-1]) if groups.may_lose else None
     stored = {
         c: Scalar.column(upkeep.stored(c))
-        for c in (*groups.numbers, *(e.column for e in extremes), *found)
+        for c in (*groups.numbers, *(e.column for e in extremes), *new_columns)
     }
     added = {c: filled("x + y", x=stored[c], y=c) for c in groups.numbers}
     if lost is not None and groups.looks is not None:
@@ -245,10 +245,11 @@ def _add(
         *((item.aggregate.column, item.value_of(added)) for item in groups.added),
     ]
     sets += [(item.column, item.value_after(stored[item.column])) for item in extremes]
-    sets += [(column, Scalar.column(new)) for column, new in found.items()]
+    sets += [(column, Scalar.column(new)) for column, new in new_columns.items()]
     moved = [filled("x <> 0", x=column) for column in groups.numbers]
     moved += [
-        filled("x IS DISTINCT FROM y", x=stored[column], y=new) for column, new in found.items()
+        filled("x IS DISTINCT FROM y", x=stored[column], y=new)
+        for column, new in new_columns.items()
     ]
     where = disjunction([*moved, *(item.improves(stored[item.column]) for item in extremes)])
     if extremes:
@@ -261,7 +262,7 @@ def _add(
         alone = {column: Scalar.column(column) for column in groups.numbers}
         items = [Item(item.aggregate.column, item.value_of(alone)) for item in groups.added]
         items += [Item(item.column, Scalar.column(item.inserted)) for item in extremes]
-        items += [Item(column, Scalar.column(new)) for column, new in found.items()]
+        items += [Item(column, Scalar.column(new)) for column, new in new_columns.items()]
         upkeep.insert(Projection(subsets[1], (*map(Item.kept, (*by, *groups.numbers)), *items)))
 
 
@@ -270,26 +271,26 @@ def _with_found(
     groups: Groups,
     changed: Bag,
     values: Mapping[Scalar, Values],
-    found: Mapping[Column, Column],
+    new_columns: Mapping[Column, Column],
     composer: Composer,
 ) -> Operator:
     """Return the changes of groups with the new percentiles and modes, in the columns `found`."""
     by, own = groups.by, grouped.columns
-    affected = composer.assign(PARTS, Distinct(shown(changed.plan, by)), by) if by else None
+    affected = composer.assign(PARTS, Distinct(projected(changed.plan, by)), by) if by else None
     for argument in dict.fromkeys(item.argument for item in groups.ordered):
         counted = values[argument]
         items = [item for item in groups.ordered if item.argument == argument]
         rows: Operator = counted.state
         if affected is not None:
             composer.probe(counted.state, by)
-            rows = shown(composer.identify(affected, rows, by), rows.columns)
+            rows = projected(composer.identify(affected, rows, by), rows.columns)
         result = results(items, rows, by, counted.column, counted.rows, composer)
         names = {column: composer.fresh(column) for column in by}
-        names |= {item.aggregate.column: found[item.aggregate.column] for item in items}
+        names |= {item.aggregate.column: new_columns[item.aggregate.column] for item in items}
         result, _ = copied(result, composer.symbols, names)
         condition = same(((column, names[column]) for column in by), grouped.not_null)
         grouped = LeftJoin(grouped, result, condition)
-    return shown(grouped, (*own, *found.values()))
+    return projected(grouped, (*own, *new_columns.values()))
 
 
 def _groups_to_read_again(upkeep: Upkeep, groups: Groups, delta: DiffScan) -> DiffScan:

@@ -67,22 +67,22 @@ def _(operator: Join, inputs: Sequence[tuple[Diff, ...]], composer: Composer) ->
     The other diffs of both sides compare the old values of one row with the new values of the other.
     """
     left, right = (
-        [d for d in found if isinstance(d, Update) and _keeps_pairs(operator, position, d)]
-        for position, found in enumerate(inputs)
+        [d for d in diffs if isinstance(d, Update) and _keeps_pairs(operator, position, d)]
+        for position, diffs in enumerate(inputs)
     )
     pairs, rest = _parts(operator)
     result: list[Diff] = []
-    for one in left:
-        for other in right:
+    for first in left:
+        for second in right:
             wide = [
                 update if holds_rows(side, update) else widened(side, update, composer)
-                for side, update in zip(operator.children, (one, other), strict=True)
+                for side, update in zip(operator.children, (first, second), strict=True)
             ]
             both = Update(
                 pairs.with_children((wide[0].plan, wide[1].plan)),
                 ids_of(pairs),
                 {**wide[0].before, **wide[1].before},
-                one.touched | other.touched,
+                first.touched | second.touched,
                 present=True,
             )
             result += filter_update(pairs, rest, both, composer)[1:]
@@ -98,9 +98,11 @@ def _parts(operator: Join) -> tuple[Join, Scalar]:
         tree = unwrapped(conjunct.tree)
         is_equality = False
         if isinstance(tree, exp.EQ):
-            one, other = (conjunct.part(part).references for part in (tree.this, tree.expression))
-            apart = (one <= left and other <= right) or (one <= right and other <= left)
-            is_equality = bool(one) and bool(other) and apart
+            first, second = (
+                conjunct.part(part).references for part in (tree.this, tree.expression)
+            )
+            apart = (first <= left and second <= right) or (first <= right and second <= left)
+            is_equality = bool(first) and bool(second) and apart
         (equalities if is_equality else rest).append(conjunct)
     return replace(operator, condition=conjunction(equalities)), conjunction(rest)
 

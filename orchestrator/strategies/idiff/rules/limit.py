@@ -33,7 +33,7 @@ from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.recompute_parts import exchange
 from orchestrator.engine.states import Upkeep, store
-from orchestrator.engine.terms import shown
+from orchestrator.engine.terms import projected
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain
 
@@ -95,7 +95,7 @@ def _update_prefix(
         f"{state.role}_moved", moved, moved.columns, subsets
     )
     upkeep.delete(leaving, state.ids)
-    upkeep.insert(shown(entering, state.columns))
+    upkeep.insert(projected(entering, state.columns))
 
 
 def _moved_rows(
@@ -124,7 +124,7 @@ def _moved_rows(
     ranked = Window(Selection(Join(numbered, total), belongs), (rank,), (), prefix.order)
     assert prefix.count is not None
     beyond = filled("t = coalesce(r > n, false)", t=stored, r=rank.column, n=prefix.count)
-    return shown(Selection(ranked, beyond), (*state.columns, stored))
+    return projected(Selection(ranked, beyond), (*state.columns, stored))
 
 
 def _refill(
@@ -142,4 +142,4 @@ def _refill(
     deleted = composer.changes[state.role].deleted
     short = composer.assign("short", Selection(both, lacking), (left.column,), (deleted,))
     whole = replace(prefix, input=Join(short, prefix.input))
-    upkeep.insert(shown(whole, state.columns))
+    upkeep.insert(projected(whole, state.columns))

@@ -23,7 +23,7 @@ from orchestrator.deltascript.leaves import StateScan
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.states import Upkeep, store
-from orchestrator.engine.terms import shown
+from orchestrator.engine.terms import projected
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.recursive import changes_of_recursion
 from orchestrator.strategies.idiff.rules.stored import is_whole, maintain
@@ -63,16 +63,16 @@ def _renumber(upkeep: Upkeep, operator: Numbered, changed: Bag) -> None:
     own = composer.fresh(operator.row)
     equal = filled("x = y", x=operator.row, y=own)
     # Give the variable's column a fresh name: it is the very column of the stored rows.
-    named, _ = copied(shown(rows, [operator.row]), composer.symbols, {operator.row: own})
+    named, _ = copied(projected(rows, [operator.row]), composer.symbols, {operator.row: own})
     count = Aggregate(Column(composer.symbols.fresh("had"), "bigint"), Scalar.read("count(*)"))
     stored_row = composer.fresh(operator.row)
-    kept, _ = copied(shown(state, [operator.row]), composer.symbols, {operator.row: stored_row})
+    kept, _ = copied(projected(state, [operator.row]), composer.symbols, {operator.row: stored_row})
     stored = Grouping(Join(kept, named, filled("x = y", x=stored_row, y=own)), (own,), (count,))
     had = filled("coalesce(n, 0)", n=count.column)
     held = composer.assign("held", LeftJoin(rows, stored, equal), (*rows.columns, count.column))
     counts = (net.column, count.column)
     moves, _ = copied(
-        shown(held, (operator.row, *counts)),
+        projected(held, (operator.row, *counts)),
         composer.symbols,
         {operator.row: own, **{column: column for column in counts}},
     )
@@ -80,10 +80,10 @@ def _renumber(upkeep: Upkeep, operator: Numbered, changed: Bag) -> None:
         Join(state, moves, equal),
         filled("x > had + net", x=operator.nth, had=had, net=net.column),
     )
-    upkeep.delete(shown(surplus, state.ids), state.ids)
+    upkeep.delete(projected(surplus, state.ids), state.ids)
     numbers = FunctionScan(
         (filled("generate_series(had + 1, (had + net)::bigint)", had=had, net=net.column),),
         composer.symbols.fresh("s"),
         (operator.nth,),
     )
-    upkeep.insert(shown(DependentJoin(held, numbers), operator.columns))
+    upkeep.insert(projected(DependentJoin(held, numbers), operator.columns))

@@ -32,7 +32,7 @@ from orchestrator.algebra.traversal import walk
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update
 from orchestrator.engine.recompute_parts import without
-from orchestrator.engine.terms import shown
+from orchestrator.engine.terms import projected
 from orchestrator.strategies.idiff.rules.base import bag, conditions, propagate, rows_after
 
 
@@ -68,9 +68,9 @@ def _affected(operator: Binary, composer: Composer) -> tuple[Diff, ...]:
     ids = ids_of(operator.left)
     net = None if isinstance(operator, LeftJoin) else _net(operator, changed, composer)
     changed = composer.held("partners", changed) if net is None else changed
-    matching = shown(Join(operator.left, net or changed.plan, operator.condition), ids)
+    matching = projected(Join(operator.left, net or changed.plan, operator.condition), ids)
     affected = composer.assign("affected", Distinct(matching), ids)
-    rows = shown(composer.identify(affected, operator.left, ids), operator.left.columns)
+    rows = projected(composer.identify(affected, operator.left, ids), operator.left.columns)
     if not isinstance(operator, LeftJoin):
         return _with_partners(operator, affected, rows, composer)
     if _has_pairs_by_id(operator):
@@ -125,14 +125,14 @@ def _pairs_and_padding(
     ids, right_ids = ids_of(operator), ids_of(right)
     present = [filled("x IS NOT NULL", x=column) for column in right_ids]
     deleted = Selection(changed.plan, conjunction([filled("x < 0", x=changed.sign), *present]))
-    inserted = shown(Selection(changed.plan, filled("x > 0", x=changed.sign)), right.columns)
+    inserted = projected(Selection(changed.plan, filled("x > 0", x=changed.sign)), right.columns)
     other, became = copied(right, composer.symbols)
     renamed = {column: Scalar.column(became[column]) for column in right.columns}
     unmatched = Antisemijoin(rows, other, condition.substitute(renamed))
     return (
-        Delete(shown(deleted, right_ids), right_ids),
-        Delete(shown(LeftJoin(affected, right, FALSE), ids), ids),
-        Insert(shown(Join(left, inserted, condition), operator.columns)),
+        Delete(projected(deleted, right_ids), right_ids),
+        Delete(projected(LeftJoin(affected, right, FALSE), ids), ids),
+        Insert(projected(Join(left, inserted, condition), operator.columns)),
         Insert(LeftJoin(unmatched, right, FALSE)),
     )
 

@@ -34,7 +34,7 @@ from orchestrator.engine.diffs import Bag, variables
 from orchestrator.engine.leaves import constant, sides
 from orchestrator.engine.recompute_parts import exchange
 from orchestrator.engine.states import Upkeep, store
-from orchestrator.engine.terms import renamed, same, shown
+from orchestrator.engine.terms import projected, renamed, same
 from orchestrator.strategies.idiff.rules.base import bag, change, has_rule
 from orchestrator.strategies.idiff.rules.stored import maintain
 
@@ -226,7 +226,7 @@ def _derive(upkeep: Upkeep, operator: Recursion) -> None:
         net = Aggregate(composer.column("net"), filled("sum(x)", x=changed.sign))
         groups = Grouping(changed.plan, tuple(dict.fromkeys(branch.columns)), (net,))
         come = Selection(groups, filled("x > 0", x=net.column))
-        seeds.append(Branch(shown(come, branch.columns), branch.columns))
+        seeds.append(Branch(projected(come, branch.columns), branch.columns))
     if not seeds:
         return
     name = composer.symbols.fresh(operator.name)

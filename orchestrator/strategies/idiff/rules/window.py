@@ -13,7 +13,7 @@ from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.passes.complete_orders import require_determined
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.engine.composer import Composer
-from orchestrator.engine.recompute_parts import again
+from orchestrator.engine.recompute_parts import recompute_parts
 from orchestrator.engine.states import Upkeep, store
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain
@@ -32,5 +32,5 @@ def _(operator: Window, composer: Composer, role: str) -> StateScan:
     elif changed is not None:
         if not operator.partition:
             composer.notes.append(f"no partition divides {operator.label}: it is recomputed whole")
-        again(Upkeep(state, composer), operator, changed, operator.partition)
+        recompute_parts(Upkeep(state, composer), operator, changed, operator.partition)
     return state
