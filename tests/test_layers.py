@@ -1,4 +1,4 @@
-"""The import table of docs/architecture.md holds for every module."""
+"""The import table of docs/architecture.md holds for every module, and names say what they hold."""
 
 from __future__ import annotations
 
@@ -111,3 +111,57 @@ def test_a_package_has_few_modules() -> None:
     )
     large = {name: n for name, n in sizes.items() if n > MOST_MODULES and name not in MANY}
     assert not large
+
+
+VAGUE = {"found", "made", "one", "shown", "those", "told"}
+"""Words that are no names: a name says what the thing is, or what a function returns or does."""
+RIGHT = {
+    # A field of stored plans: the variables that the columns of a view show.
+    ("deltascript/plan/enumeration.py", "shown"),
+    # The unit of a ring.
+    ("algebra/ring.py", "one"),
+    ("fuzz/queries/rings.py", "one"),
+}
+
+
+def given_names(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the names that a module gives to functions, classes, parameters, variables and attributes.
+
+    >>> code = "def f(a, *b):\\n  for c, d.e in a: pass\\n  return [g for g in b]\\nclass H:\\n  i: int = 0"
+    >>> sorted(name for _, name in given_names(code))
+    ['H', 'a', 'b', 'c', 'e', 'f', 'g', 'i']
+    >>> code = "import a as b\\ntry: pass\\nexcept E as c: pass\\nmatch x:\\n  case [d, *e]: pass"
+    >>> sorted(name for _, name in given_names(code))
+    ['b', 'c', 'd', 'e']
+    """
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
+                yield node.lineno, name
+            case (
+                ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+                | ast.MatchStar(name=str(name))
+            ):
+                yield node.lineno, name
+            case ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield node.lineno, name
+            case ast.alias(asname=str(name)):
+                yield node.lineno, name
+
+
+def test_no_name_is_a_vague_word() -> None:
+    vague = [
+        f"{where}:{line}: {name}"
+        for path in modules()
+        if (where := path.relative_to(PACKAGE).as_posix())
+        for line, name in given_names(path.read_text())
+        if name.strip("_").lower() in VAGUE and (where, name) not in RIGHT
+    ]
+    assert not vague

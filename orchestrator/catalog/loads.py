@@ -335,11 +335,11 @@ def drop_orphans(connection: Connection[Any]) -> list[int]:
         "  OFFSET 0) AS l WHERE pg_try_advisory_lock(%(class)s, id)",
         {"state": STATE, "source": DATA_SOURCE, "silent": _SILENT, "class": LOCK_CLASS},
     ).fetchall()
-    swept = []
+    dropped = []
     for load, is_state in left:
         (end if is_state else fail)(connection, load)
         unlock(connection, load)
-        swept.append(load)
+        dropped.append(load)
     rows = connection.execute(
         "SELECT substr(c.relname, 2)::integer FROM pg_class c"
         " WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'"
@@ -349,8 +349,8 @@ def drop_orphans(connection: Connection[Any]) -> list[int]:
     ).fetchall()
     for (load,) in rows:
         drop_staging(connection, load)
-        swept.append(load)
-    return sorted(set(swept))
+        dropped.append(load)
+    return sorted(set(dropped))
 
 
 def broken_off(connection: Connection[Any]) -> list[BrokenOff]:

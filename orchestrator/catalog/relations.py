@@ -108,7 +108,9 @@ def names_behind(connection: Connection[Any]) -> dict[str, str]:
         """
     ).fetchall()
     behind: dict[str, list[str]] = {}
-    for (ours, _), name in zip(rows, visible_names(connection, [name for _, name in rows]), strict=True):
+    for (ours, _), name in zip(
+        rows, visible_names(connection, [name for _, name in rows]), strict=True
+    ):
         behind.setdefault(ours, []).append(name)
     return {ours: ", ".join(names) for ours, names in behind.items()}
 

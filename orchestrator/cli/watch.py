@@ -57,7 +57,7 @@ def line(change: Change) -> str:
 
 def _field(change: Change, name: str, value: Any) -> str:
     if change.kind == "update" and change.old[name] != value:
-        return f"{_as_text(change.old[name])}->{_shown(value)}"
+        return f"{_as_text(change.old[name])}->{_as_text(value)}"
     return _as_text(value)
 
 

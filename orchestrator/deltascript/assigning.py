@@ -9,7 +9,13 @@ from psycopg.sql import SQL, Composed, Literal
 from sqlglot import exp
 
 from orchestrator.deltascript import sizes
-from orchestrator.deltascript.costing import largest_shared, planned_for, size, switch, weigh_step
+from orchestrator.deltascript.costing import (
+    compare_step_costs,
+    largest_shared,
+    planned_for,
+    size,
+    switch,
+)
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.nulls import lookups, with_records, without_nulls
 from orchestrator.deltascript.plan import Apply, Assign, Program, Query
@@ -45,7 +51,7 @@ def assigned(program: Program, names: Names, step: Assign) -> Code:
         several = _by_nulls(names, step, with_records(step.query))
         code = hashed_where_several(program, step.query, code, several)
     return [
-        *weigh_step(program, names, step),
+        *compare_step_costs(program, names, step),
         *code,
         *planned_for(program, step.variable),
         SQL("CONTINUE WHEN cardinality({}) > {};").format(

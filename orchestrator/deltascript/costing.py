@@ -37,7 +37,7 @@ def largest_shared(program: Program) -> int:
     return sizes.SMALL_BY_LOOKUPS if program.by_lookups else sizes.SMALL
 
 
-def plan_again(program: Program) -> Code:
+def replan_statements(program: Program) -> Code:
     """Return code after which the following statements are planned for their actual numbers of
     rows.
     """
@@ -48,10 +48,10 @@ def plan_again(program: Program) -> Code:
 def planned_for(program: Program, variable: str) -> Lines:
     """Return code that plans statements for their diffs if a diff is large."""
     large = SQL("cardinality({}) > {}").format(name(variable), Literal(largest_shared(program)))
-    return when(large, plan_again(program))
+    return when(large, replan_statements(program))
 
 
-def weigh_changes(program: Program, names: Names) -> Code:
+def compare_costs(program: Program, names: Names) -> Code:
     """Return code that recomputes if applying the changes costs more, and plans for large diffs."""
     reads = [step for step in program.script if isinstance(step, ReadChanges)]
     variables = [(step.source.oid, change.variable) for step in reads for change in step.classes]
@@ -83,7 +83,7 @@ def weigh_changes(program: Program, names: Names) -> Code:
             SQL("cardinality({})").format(name(variable)) for _, variable in variables
         )
         code += filled("IF greatest(", sizes_of_diffs, f") > {largest_shared(program)} THEN")
-        code += [plan_again(program), SQL("END IF;")]
+        code += [replan_statements(program), SQL("END IF;")]
     return code
 
 
@@ -102,7 +102,7 @@ def _accesses(program: Program, variable: str) -> Composed:
     return SQL("least({})").format(listed([single, *bounds], ", ")) if bounds else single
 
 
-def weigh_step(program: Program, names: Names, step: Assign) -> Code:
+def compare_step_costs(program: Program, names: Names, step: Assign) -> Code:
     """Return code that recomputes if the rest of the refresh would take longer than that.
 
     At this point the sizes of the diffs that the step reads are known, and so is the time since the

@@ -388,7 +388,7 @@ def show(
     options: Composable = SQL(""),  # noqa: B008
 ) -> Iterator[Composed]:
     """Yield the statements with which a relation shows the rows of a state table or view."""
-    queries = [names.definition, *([names.written] if names.is_settled else [])]
+    queries = [names.definition, *([names.written] if names.completes_order else [])]
     yield SQL("CREATE {}VIEW {}{} AS SELECT {} FROM {} AS s WHERE {}").format(
         SQL("OR REPLACE ") if replacing else SQL(""),
         relation,

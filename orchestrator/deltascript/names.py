@@ -51,7 +51,7 @@ class Names:
     """The captured sources by the oid of their relation."""
     version: int = 0
     """The version number of the server, for example 180004."""
-    is_settled: bool = False
+    completes_order: bool = False
     """Whether the definition view completes open orders of the original query."""
 
     @property

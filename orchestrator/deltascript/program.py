@@ -16,7 +16,7 @@ from orchestrator.deltascript import sizes
 from orchestrator.deltascript.applying import GATHERING, LOOKING_UP, applied, gathers, looks_up
 from orchestrator.deltascript.assigning import HASHING, assigned, looked_up
 from orchestrator.deltascript.capture.table import function_body
-from orchestrator.deltascript.costing import FREELY, note_cost, plan_again, weigh_changes
+from orchestrator.deltascript.costing import FREELY, compare_costs, note_cost, replan_statements
 from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.notation import comment
@@ -122,8 +122,8 @@ def _analysed(program: Program, names: Names, step: Analyse) -> Code:
     return branches([(_holds_any(step.needs), statements)])
 
 
-def _planned_again(program: Program, names: Names, step: Replan) -> Code:
-    return branches([(_holds_any(step.needs), plan_again(program))])
+def _replanned(program: Program, names: Names, step: Replan) -> Code:
+    return branches([(_holds_any(step.needs), replan_statements(program))])
 
 
 def _assigned(program: Program, names: Names, step: Assign) -> Code:
@@ -135,7 +135,7 @@ _STATEMENTS: dict[type[Any], Callable[[Program, Names, Any], Code]] = {
     Analyse: _analysed,
     Apply: applied,
     Assign: _assigned,
-    Replan: _planned_again,
+    Replan: _replanned,
     ReplaceContent: replaced,
 }
 
@@ -223,7 +223,7 @@ def _read_changes(program: Program, names: Names) -> Code:
         [SQL("PERFORM idivm.claim_watermark({});").format(Literal(names.id))],
     )
     if any(isinstance(step, ReadChanges) for step in program.script):
-        code += weigh_changes(program, names)
+        code += compare_costs(program, names)
     elif not program.time_dependent:
         cancels = SQL("kind = 'C' AND idivm.pending_cancels({})").format(Literal(names.id))
         code += when(cancels, [SQL("RETURN;")])

@@ -27,10 +27,10 @@ from orchestrator.deltascript.writer import (
 )
 
 
-def recompute(program: Program, names: Names, again: bool) -> Code:
+def recompute(program: Program, names: Names, may_restart: bool) -> Code:
     """Return code that recomputes the states if a recomputation was requested.
 
-    With `again`, a refresh may restart. The rows that it wrote before belong to the same
+    With `may_restart`, a refresh may restart. The rows that it wrote before belong to the same
     transaction and are not counted.
     """
     states = [state for state in program.states if isinstance(state, StateTable)]
@@ -46,7 +46,7 @@ def recompute(program: Program, names: Names, again: bool) -> Code:
             Literal(names.id), Literal(names.view), Literal(f"{{{','.join(keyed)}}}")
         )
     ]
-    if again:
+    if may_restart:
         code.append(SQL("changed := 0; kind := coalesce(nullif(kind, 'C'), 'R');"))
     for state in states:
         head = "changed := changed +" if state.role in program.shown_states else "PERFORM"

@@ -223,13 +223,13 @@ def _earlier(read: Iterable[str], places: Mapping[str, int], role: str) -> set[s
 def _reduced(inputs: Mapping[str, set[str]], role: str) -> list[str]:
     """Return the inputs of a state that no other input of it contains."""
     direct = inputs[role]
-    below = {each: _reach(inputs, each) for each in direct}
+    below = {each: _reachable(inputs, each) for each in direct}
     return sorted(
         each for each in direct if not any(each in below[other] for other in direct - {each})
     )
 
 
-def _reach(inputs: Mapping[str, set[str]], name: str) -> set[str]:
+def _reachable(inputs: Mapping[str, set[str]], name: str) -> set[str]:
     reached: set[str] = set()
     pending = [name]
     while pending:

@@ -34,12 +34,12 @@ def text(graph: Graph) -> str:
 
 
 def _tree(graph: Graph, node: Node, indent: str, last: bool, printed: set[str]) -> Iterator[str]:
-    again = node.id in printed
+    is_repeated = node.id in printed
     printed.add(node.id)
     inputs = [graph.node(edge.source) for edge in graph.edges if edge.target == node.id]
-    more = "(see above)" if again and inputs else "  ".join(node.lines)
+    more = "(see above)" if is_repeated and inputs else "  ".join(node.lines)
     yield f"{indent}{'└─ ' if last else '├─ '}{node.title}  {more}".rstrip()
-    if not again:
+    if not is_repeated:
         below = indent + ("   " if last else "│  ")
         for number, each in enumerate(inputs, 1):
             yield from _tree(graph, each, below, number == len(inputs), printed)

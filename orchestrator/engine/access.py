@@ -77,7 +77,7 @@ def _loops(plan: Operator, given: frozenset[Column]) -> Iterator[Loop]:
     }
     own = [condition for condition in flat.conditions if not _is_equality(condition)]
     equal = [frozenset(pair) for pair in _equal_pairs(flat)]
-    for choice in product(*(_atom_loops(*each) for each in in_reach(flat, known))):
+    for choice in product(*(_atom_loops(*each) for each in loop_order(flat, known))):
         yield Loop(
             tuple(diff for loop in choice for diff in loop.diffs),
             tuple(lookup for loop in choice for lookup in loop.lookups),
@@ -98,7 +98,7 @@ def _equal_pairs(flat: Flat) -> Iterator[tuple[Column, Column]]:
             yield item, column
 
 
-def in_reach(
+def loop_order(
     flat: Flat, given: Collection[Column] = (), fanout: Fanout | None = None
 ) -> Iterator[tuple[Operator, tuple[Column, ...]]]:
     """Yield the atoms in the order in which a loop reaches them, with their columns known at that

@@ -136,9 +136,9 @@ def changes_apart(scan: Scan, composer: Composer) -> ChangesApart:
 class Sides:
     """The old and the new versions of the changed rows of a table, and the unchanged rows."""
 
-    gone: Bag
-    come: Bag
-    kept: Operator
+    old: Bag
+    new: Bag
+    unchanged: Operator
     """The table without the rows that were inserted or updated."""
 
 

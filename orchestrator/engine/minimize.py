@@ -54,7 +54,7 @@ class Meeting:
     rows: Scan
 
     @property
-    def is_gone(self) -> bool:
+    def is_delete(self) -> bool:
         """Whether the rows of the diff are no longer in the table."""
         return self.held.kind is ChangeKind.DELETE
 
@@ -176,7 +176,7 @@ class _Minimizer:
         while meeting := next(
             self._meetings(smaller.atoms, smaller.atoms, smaller.conditions), None
         ):
-            if meeting.is_gone:
+            if meeting.is_delete:
                 smaller = join_after_deletion(smaller)
                 break
             smaller = join_with_table(smaller, meeting)
@@ -195,7 +195,7 @@ class _Minimizer:
         anti = isinstance(plan, Antisemijoin)
         [other] = right.atoms
         for meeting in self._meetings(left.atoms, right.atoms, conditions):
-            if meeting.is_gone:
+            if meeting.is_delete:
                 # Δ- ⋉ R → ∅, R ⋉ Δ- → ∅, Δ- ▷ R → Δ-, R ▷ Δ- → R.
                 return plan.left if anti else Selection(plan.left, FALSE)
             if other is meeting.rows:
@@ -264,7 +264,7 @@ class _Equal:
 
     def on_key(self, meeting: Meeting) -> bool:
         """Return whether a diff and its table are joined on the key."""
-        side = "old" if meeting.is_gone else "new"
+        side = "old" if meeting.is_delete else "new"
         fields = meeting.held.fields
         own = {output.attnum: output.column for output in meeting.rows.outputs}
         if not meeting.held.key <= own.keys() <= fields.keys():

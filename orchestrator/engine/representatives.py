@@ -91,7 +91,7 @@ def looks_of(coarse: tuple[Column, ...], composer: Composer) -> Looks:
     return Looks(coarse, call)
 
 
-def compute_again(
+def recompute_groups(
     upkeep: Upkeep, whole: Grouping, lost: DiffScan, *, replaces: bool = False
 ) -> None:
     """Recompute the groups with some keys from their rows, and store them.

@@ -30,7 +30,7 @@ from orchestrator.algebra.passes.push_conditions import joined_on
 from orchestrator.algebra.predicates import equal_columns
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.deltascript.leaves import DiffScan
-from orchestrator.engine.access import Fanout, Lookup, Rows, in_reach
+from orchestrator.engine.access import Fanout, Lookup, Rows, loop_order
 from orchestrator.engine.terms import projected
 
 MANY = 30.0
@@ -90,7 +90,7 @@ def _is_lookups(flat: Flat) -> bool:
 
 
 def _cut(flat: Flat, fanout: Fanout, hold: Hold) -> Flat:
-    order = list(in_reach(flat, fanout=fanout))
+    order = list(loop_order(flat, fanout=fanout))
     inputs: list[Operator] = []
     unchecked = list(flat.conditions)
     checked: list[Scalar] = []

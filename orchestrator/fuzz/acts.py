@@ -71,7 +71,7 @@ class Acts:
         if self.storming:
             return True
         try:
-            self.space.compare_within(connection, self.kept(*self._current("eager", "on_read")))
+            self.space.compare_within(connection, self.in_modes(*self._current("eager", "on_read")))
         except psycopg.Error as error:
             self.tolerate("compare", error)
             return False
@@ -81,7 +81,7 @@ class Acts:
         """Return the modes whose views are right now: after unseen DDL, only those of reads."""
         return [mode for mode in modes if mode == "on_read" or not self.unseen]
 
-    def kept(self, *modes: str) -> list[str]:
+    def in_modes(self, *modes: str) -> list[str]:
         """Return the views of these modes."""
         return [name for name, view in self.views.items() if view.mode in modes]
 
@@ -96,7 +96,7 @@ class Acts:
         self.outcome.counts["batches"] += 1
         if not self.storming:
             right = (mode for mode, by_itself in MODES.items() if by_itself)
-            self.compare(self.kept(*self._current(*right)))
+            self.compare(self.in_modes(*self._current(*right)))
 
     def after_load(self, refreshed: Sequence[str]) -> None:
         """Compare the views that a load refreshed, and the synchronous ones."""
@@ -106,7 +106,7 @@ class Acts:
         names = [
             name for name in self.views if ask(same, [name, list(refreshed)]).fetchone() == (True,)
         ]
-        self.compare([*dict.fromkeys([*names, *self.kept(*self._current(*right))])])
+        self.compare([*dict.fromkeys([*names, *self.in_modes(*self._current(*right))])])
 
     def statement(
         self, connection: Connection[Any], statement: Statement, place: tuple[int, int]

@@ -191,7 +191,7 @@ class Runner(Acts):
             self.unseen |= step.statement.sql.startswith(_DDL)
             self.statement(self.space.writer, step.statement, (number, 0))
             if "CASCADE" in step.statement.sql:
-                self._forget_dropped()
+                self._remove_dropped()
         elif isinstance(step, Replace):
             if step.view.name in self.views:
                 self._create(step.view, replace=True)
@@ -246,7 +246,7 @@ class Runner(Acts):
     @contextmanager
     def _read_before_and_after(self) -> Iterator[None]:
         """Compare on_read views before a refresh, and after it in a snapshot that is older than the refresh."""
-        views = self.kept("on_read")
+        views = self.in_modes("on_read")
         if not views or self.storming:
             yield
             return
@@ -285,7 +285,7 @@ class Runner(Acts):
         self.outcome.counts["crashes"] += 1
         with connect(self.space.dsn) as victim:
             pid = victim.connection.info.backend_pid
-            self.space.settle(victim.connection)
+            self.space.configure(victim.connection)
             if step.how == "timeout":
                 victim.connection.execute(
                     SQL("SET statement_timeout = {}").format(Literal(max(1, step.milliseconds)))
@@ -363,7 +363,7 @@ class Runner(Acts):
 
     def _stormy_refresher(self, refreshes: Iterable[Refresh]) -> None:
         with connect(self.space.dsn) as orc:
-            self.space.settle(orc.connection)
+            self.space.configure(orc.connection)
             for refresh in refreshes:
                 try:
                     names = [name for name in refresh.views if name in self.views]
@@ -378,8 +378,8 @@ class Runner(Acts):
 
     # End -----------------------------------------------------------------------------------------
 
-    def _forget_dropped(self) -> None:
-        """Forget the views that DDL with CASCADE has dropped."""
+    def _remove_dropped(self) -> None:
+        """Remove the views that DDL with CASCADE has dropped."""
         for name in list(self.views):
             gone = self.space.writer.execute("SELECT to_regclass(%s) IS NULL", [name]).fetchone()
             if gone == (True,):

@@ -50,7 +50,7 @@ class Workspace:
 
     def _open(self) -> None:
         self.orc = connect(self.dsn)
-        self.settle(self.orc.connection)
+        self.configure(self.orc.connection)
         self.writer = self.connection()
         self.second = self.connection()
         self.objects = kept_objects(self.orc.connection)
@@ -58,10 +58,10 @@ class Workspace:
     def connection(self, settings: Sequence[str] = ()) -> Connection[Any]:
         """Open another connection with its own settings."""
         opened: Connection[Any] = psycopg.connect(self.dsn, autocommit=True)
-        self.settle(opened, settings)
+        self.configure(opened, settings)
         return opened
 
-    def settle(self, connection: Connection[Any], settings: Sequence[str] = ()) -> None:
+    def configure(self, connection: Connection[Any], settings: Sequence[str] = ()) -> None:
         """Configure a connection for speed, with limits on the time of statements and locks."""
         for setting in (
             *settings,

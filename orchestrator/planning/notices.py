@@ -17,7 +17,7 @@ UNSORTED = Literal(
 )
 
 
-SETTLED = Literal(
+OPEN_ORDER = Literal(
     "The query leaves the order of some rows open, as equal ones may come in any order. The view orders"
     " them by the keys of their tables, so that its content does not change by itself."
 )

@@ -68,7 +68,7 @@ def plan_view(
         analysis, untimed = clocks.with_clock(connection, names, analysis)
         completed = _determined(connection, names, analysis)
         if notify and completed is not analysis:
-            notices.say(connection, notices.SETTLED)
+            notices.say(connection, notices.OPEN_ORDER)
         analysis = completed
         plan = _chosen(connection, analysis, untimed, options, known, before)
     except RecursionError:

@@ -53,8 +53,8 @@ def groups(reads: Iterable[tuple[int, Iterable[int]]]) -> list[list[int]]:
     result: list[tuple[set[int], list[int]]] = []
     place: dict[int, tuple[set[int], list[int]]] = {}
     for view, below in reads:
-        reach = {view, *below}
-        joined = {id(group): group for item in reach if (group := place.get(item)) is not None}
+        related = {view, *below}
+        joined = {id(group): group for item in related if (group := place.get(item)) is not None}
         group = min(
             joined.values(),
             key=lambda candidate: candidate[1][0] if candidate[1] else view,
@@ -68,7 +68,7 @@ def groups(reads: Iterable[tuple[int, Iterable[int]]]) -> list[list[int]]:
                 group[0].update(other[0])
                 group[1].extend(other[1])
                 result.remove(other)
-        group[0].update(reach)
+        group[0].update(related)
         group[1].append(view)
         place.update(dict.fromkeys(group[0], group))
     return sorted((members for _, members in result), key=lambda members: members[0])

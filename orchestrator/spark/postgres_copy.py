@@ -180,14 +180,14 @@ class _Writer(DataSourceArrowWriter):
         return PartWritten(result.part, result.rows_read)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        from orchestrator.spark.loading.commit_load import finish
+        from orchestrator.spark.loading.commit_load import commit_loads
 
         with open_pinned(self.task.dsn) as connection:
             if self.load is None:
                 catalog_loads.note_parts(connection, self.task.load, len(messages))
             else:
                 with connection.transaction():
-                    finish(connection, [(self.load, len(messages))])
+                    commit_loads(connection, [(self.load, len(messages))])
                 catalog_loads.drop_staging(connection, self.load.id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -235,7 +235,7 @@ def test_what_is_known_of_the_tables_by_now_hides_no_damage(orc):
         "ANALYZE a, b, c"
     )
     view = orc.view("v")
-    plan = replanning.plan_again(orc.connection, view, parse_options(view.options.items()))
+    plan = replanning.current_plan(orc.connection, view, parse_options(view.options.items()))
     assert len(plan.program.script) != len(view.plan.program.script)
     rows = orc.connection.execute(
         "SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = indrelid"

@@ -26,7 +26,12 @@ from orchestrator.spark.errors import LoadError  # noqa: E402
 from orchestrator.spark.formats.blocks import Range  # noqa: E402
 from orchestrator.spark.formats.csv_rows import CsvReader  # noqa: E402
 from orchestrator.spark.loading import ledger  # noqa: E402
-from orchestrator.spark.loading.commit_load import GoneError, IncompleteError, finish, in_order  # noqa: E402
+from orchestrator.spark.loading.commit_load import (  # noqa: E402
+    IncompleteError,
+    MissingTableError,
+    commit_loads,
+    in_order,
+)
 from orchestrator.spark.loading.copying import BadRowError, CopyTask, copy_partition, copy_ranges  # noqa: E402
 from orchestrator.spark.reading import plan_read, read_part  # noqa: E402
 from orchestrator.spark.types import Column  # noqa: E402
@@ -67,7 +72,7 @@ def begin(db: Connection[Any], dsn: str) -> Begin:
 
 def end(db: Connection[Any], *loads: tuple[ledger.Load, int]) -> dict[int, Any]:
     with db.transaction():
-        return finish(db, loads)
+        return commit_loads(db, loads)
 
 
 def batch(**columns: list[Any]) -> Any:
@@ -301,7 +306,7 @@ def test_a_table_that_is_replaced_meanwhile_gets_no_rows(
     load, task = begin("t")
     copy_partition(task, 0, 1, [batch(a=[1])])
     db.execute(change)  # type: ignore[arg-type]
-    with pytest.raises(GoneError, match=r"into public.t: the table was dropped, renamed"):
+    with pytest.raises(MissingTableError, match=r"into public.t: the table was dropped, renamed"):
         end(db, (load, 1))
 
 
@@ -367,7 +372,7 @@ def test_texts_are_utf_8_whatever_the_database_is_in(pg: Any, tmp_path: Path) ->
             copy_ranges(task, CsvReader(2), 0, 1, [Range(str(path), 0, 5)])
             copy_partition(task, 1, 1, [batch(a=["\u00e4"], b=[2])])
             with latin.transaction():
-                finish(latin, [(load, 2)])
+                commit_loads(latin, [(load, 2)])
             assert rows(latin, "SELECT DISTINCT length(a), ascii(a) FROM t") == [(1, 0xE4)]
             plan = plan_read(dsn, table="t")
             assert [one["a"].to_pylist() for one in read_part(plan, plan.parts[0])] == [

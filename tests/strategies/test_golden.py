@@ -65,7 +65,7 @@ def test_programs_read_as_the_golden_files(orc):
         orc.create_view(name, query, strategy=strategy)
         view = orc.view(name)
         options = parse_options(view.options.items())
-        planned = replanning.plan_again(orc.connection, view, options, view.plan.evidence)
+        planned = replanning.current_plan(orc.connection, view, options, view.plan.evidence)
         assert planned == view.plan, "the catalog returns the plan that was stored"
         found = orc.explain(name)
         [(program,)] = orc.execute(

@@ -34,7 +34,7 @@ from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.operators.values import Values
 from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.passes.aggregate_order import arrays, is_open, is_open_array
-from orchestrator.algebra.passes.complete_orders import is_open_function, is_settled
+from orchestrator.algebra.passes.complete_orders import is_open_function, looks_determined
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.scalar import Scalar, unwrapped
 
@@ -293,13 +293,13 @@ class _Openness:
 
     def _note_first(self, plan: DistinctOn | Limit, order: Collection[Column]) -> bool:
         """Store the kinds of columns if rows are chosen by their order."""
-        settled = all(self.kind(column) <= Kind.EQUAL for column in order)
-        if not is_settled(plan):
+        exact_order = all(self.kind(column) <= Kind.EQUAL for column in order)
+        if not looks_determined(plan):
             for column in plan.columns:
                 coarse = Kind.SAME if column in self.exact else Kind.EQUAL
                 least = coarse if column in order else Kind.OPEN
                 self.kinds[column] = max(self.kind(column), least)
-        return settled
+        return exact_order
 
     def _branches(self, branches: Iterable[Branch], outputs: tuple[Column, ...]) -> None:
         every = [tuple(map(self.kind, branch.columns)) for branch in branches]

@@ -38,7 +38,7 @@ from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection, over
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.values import Values
-from orchestrator.algebra.passes.complete_orders import is_settled
+from orchestrator.algebra.passes.complete_orders import looks_determined
 from orchestrator.algebra.scalar import TRUE, Scalar, Subquery, conjunction, unwrapped
 from orchestrator.algebra.traversal import walk
 
@@ -216,7 +216,7 @@ class Subqueries:
         if not watched_parts:
             return Expansion(rows, replaced(plan, pairs), watched_parts, outer)
         left_open = next(
-            (operator.label for operator in walk(plan) if not is_settled(operator)), None
+            (operator.label for operator in walk(plan) if not looks_determined(operator)), None
         )
         return Evaluation(rows, replaced(plan, pairs), watched_parts, outer, left_open)
 

@@ -61,12 +61,12 @@ def determined(plan: Plan, rings: Collection[str] = ()) -> Plan:
     with_aggregate_orders = with_orders(plan, rings)
     if with_aggregate_orders.root != plan.root:
         plan = project_scans(with_aggregate_orders)
-    if all(map(is_settled, walk(plan.root))):
+    if all(map(looks_determined, walk(plan.root))):
         return plan
-    if not all(map(is_settled, walk(plan.root, subqueries=False))):
+    if not all(map(looks_determined, walk(plan.root, subqueries=False))):
         plan = _completed_together(plan)
     root = rewrite(plan.root, _completed_alone)
-    if not all(map(is_settled, walk(root))):
+    if not all(map(looks_determined, walk(root))):
         root = rewrite(root, _completed_by_content)
     return plan if root == plan.root else project_scans(replace(plan, root=root))
 
@@ -101,7 +101,7 @@ def _completed_together(plan: Plan) -> Plan:
 
 def _completed_alone(operator: Operator) -> Operator:
     """Return an operator over rows with their IDs, if no other operator reads these rows."""
-    if is_settled(operator):
+    if looks_determined(operator):
         return operator
     [below] = operator.children
     identified = infer_ids(Plan(below, (), ()))
@@ -115,7 +115,7 @@ def _completed_alone(operator: Operator) -> Operator:
 
 def _completed_by_content(operator: Operator) -> Operator:
     """Return an operator over rows without a key, ordered by all columns and how they look."""
-    if is_settled(operator) or _is_interchangeable(operator):
+    if looks_determined(operator) or _is_interchangeable(operator):
         return operator
     [below] = operator.children
     fixed = below.dependencies.closure(_sorted_by(operator))
@@ -201,7 +201,7 @@ def refuse_open(label: str) -> NoReturn:
     raise NotModelledError("the order leaves open what the result is", label)
 
 
-def is_settled(operator: Operator) -> bool:
+def looks_determined(operator: Operator) -> bool:
     """Return whether the result of an operator is determined as far as a reader can see.
 
     A plan that is evaluated for each row of a surrounding query stores no rows. Rows that are equal

@@ -42,7 +42,7 @@ UNCACHED = Contender("id-uncached", "id", (("cache", "off"),))
 SKEW = Contender("skew", "skew")
 CONTENDERS = (AUTO, ID, UNCACHED, TUPLE, SDBT_STREAMS, TREE, SKEW, RECOMPUTE)
 QUICK_CONTENDERS = (AUTO, ID, UNCACHED, TUPLE, TREE, RECOMPUTE)
-ANEW = "recomputed"
+RECOMPUTED = "recomputed"
 """The side that runs the query into a temporary table and applies the difference."""
 
 CREATION = 6
@@ -253,7 +253,7 @@ class _Subject:
             for label, contender in self.sides.items()
         }
         if self.recompute is not None:
-            runs[ANEW] = self.recompute
+            runs[RECOMPUTED] = self.recompute
         labels = list(runs)
         # With a fixed order, a side would always follow the same side and find the same pages in
         # the caches.
@@ -261,10 +261,10 @@ class _Subject:
         limit = self.bench.limit
         for label in labels:
             cell.record(label, self._limited(label, runs[label]), limit)
-            if label == ANEW:
-                cell.query = limit * 1000 if ANEW in cell.cut else self.query()
+            if label == RECOMPUTED:
+                cell.query = limit * 1000 if RECOMPUTED in cell.cut else self.query()
         if self.recompute is None:
-            cell.record(ANEW, None, limit)
+            cell.record(RECOMPUTED, None, limit)
             cell.query = limit * 1000
 
     def _limited(self, label: str, run: Callable[[], Execution]) -> Execution | None:
@@ -275,7 +275,7 @@ class _Subject:
             return run()
         except psycopg.errors.QueryCanceled:
             configure(orchestrator, "statement_timeout", int(self.bench.limit * CREATION * 1000))
-            if label == ANEW:
+            if label == RECOMPUTED:
                 self.recompute = None
             else:
                 contender = self.sides.pop(label)
@@ -319,14 +319,14 @@ _DISTORTIONS = {
 
 
 def sides_of(cell: Cell) -> dict[str, Any]:
-    """Return the settled milliseconds of each side."""
-    return {side: _settled(times) for side, times in cell.times.items()}
+    """Return the milliseconds of each side."""
+    return {side: _least_time(times) for side, times in cell.times.items()}
 
 
-def _settled(times: Sequence[float]) -> float:
+def _least_time(times: Sequence[float]) -> float:
     """Return the least time after the first pass, because disturbances only make a run longer.
 
-    >>> _settled([9.0, 2.0, 3.0]), _settled([9.0])
+    >>> _least_time([9.0, 2.0, 3.0]), _least_time([9.0])
     (2.0, 9.0)
     """
     return min(times[1:] or times)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator.bench.auto.cells import ANEW, Cell, sides_of
+from orchestrator.bench.auto.cells import RECOMPUTED, Cell, sides_of
 from orchestrator.bench.auto.changes import TRANSACTIONS
 from orchestrator.bench.contenders import AUTO, RECOMPUTE
 from orchestrator.bench.measure import geometric_mean
@@ -31,11 +31,11 @@ Row = dict[str, Any]
 
 def row(cell: Cell) -> Row:
     """Return the report's row for a cell."""
-    settled = sides_of(cell)
-    auto = settled[AUTO.label]
-    strategies = {side: ms for side, ms in settled.items() if side != ANEW}
+    sides = sides_of(cell)
+    auto = sides[AUTO.label]
+    strategies = {side: ms for side, ms in sides.items() if side != RECOMPUTED}
     best = min(strategies, key=lambda side: strategies[side])
-    recomputed = _recompute_estimate(settled)
+    recomputed = _recompute_estimate(sides)
     return {
         "suite": cell.suite,
         "view": cell.view,
@@ -62,14 +62,14 @@ def row(cell: Cell) -> Row:
         "auto / best": round(max(auto, _NOTHING) / max(strategies[best], _NOTHING), 3),
         "cut": ", ".join(sorted(cell.cut)),
         "beside": cell.beside,
-        "sides": {side: round(ms, 2) for side, ms in settled.items()},
+        "sides": {side: round(ms, 2) for side, ms in sides.items()},
         "buffers": cell.buffers,
     }
 
 
 def _recompute_estimate(sides: Mapping[str, float]) -> float:
     """Return the time to recompute, by hand or by the strategy `recompute`, whichever is shorter."""
-    return min(sides[side] for side in (ANEW, RECOMPUTE.label) if side in sides)
+    return min(sides[side] for side in (RECOMPUTED, RECOMPUTE.label) if side in sides)
 
 
 def over(auto: float, recomputed: float) -> float:

@@ -63,7 +63,7 @@ def run(
         with connect(shared.dsn(WRITTEN[0].name)) as orc:
             described = {**machine(orc.connection), "seed": str(seed)}
         _go_on(chaos, minutes * 60, say)
-        chaos.settle()
+        chaos.compare_all()
         return _report(shared, described, say)
 
 

@@ -158,7 +158,7 @@ class Storm:
 
     # End ----------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def compare_all(self) -> None:
         """Compare everything after all writers stopped, without repairing anything by hand."""
         self.shared.recover()
         creator = psycopg.conninfo.conninfo_to_dict(self.shared.dsn("postgres"))["user"]
@@ -170,11 +170,11 @@ class Storm:
                 "manual steps", "the subscriber does not catch up with its publisher"
             )
         for place in WRITTEN:
-            self._settle(place)
+            self._compare(place)
         for line in self._deadlocks_of_workers():
             self.shared.record("deadlocks of writers", f"in a worker of the server: {line}")
 
-    def _settle(self, place: Place) -> None:
+    def _compare(self, place: Place) -> None:
         with connect(self.shared.dsn(place.name)) as orc:
             with suppress(IdivmError):
                 orc.refresh()

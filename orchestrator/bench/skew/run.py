@@ -66,11 +66,11 @@ class Row:
         """Delete the row, or insert it if it does not exist."""
         first, second = map(sql.Identifier, self.columns)
         table = sql.Identifier(self.table)
-        gone = orchestrator.connection.execute(
+        deleted = orchestrator.connection.execute(
             sql.SQL("DELETE FROM {} WHERE {} = %s AND {} = %s").format(table, first, second),
             self.values,
         )
-        if not gone.rowcount:
+        if not deleted.rowcount:
             orchestrator.connection.execute(
                 sql.SQL("INSERT INTO {} VALUES (%s, %s)").format(table), self.values
             )

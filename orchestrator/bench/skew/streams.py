@@ -39,7 +39,7 @@ TABLES = {"r": ("a", "b"), "s": ("b", "c"), "t": ("c", "a")}
 WINDOWS = 10
 LONGER = 5
 """A window has this many times `updates` changes, because only a few of them are expensive."""
-ROOM = "SET work_mem = '256MB'"
+WORK_MEM = "SET work_mem = '256MB'"
 """Memory for visiting all paths of two edges, as computing without parts does, without the disk."""
 BATCH = 10_000
 BATCHES = 3
@@ -117,7 +117,7 @@ def measured(
     # Load some more edges, because some of the random edges are equal.
     with GRAPH.tables(orchestrator, {"rows": size * 6 // 5, "zipf": 1, "seed": seed}):
         names = {}
-        orchestrator.connection.execute(ROOM)
+        orchestrator.connection.execute(WORK_MEM)
         for item in SIDES:
             say(f"a stream over {size:,} rows: creating {item.label}")
             names[item.label] = require(orchestrator, "v", GRAPH.text("triangles"), item)

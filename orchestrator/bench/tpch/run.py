@@ -147,7 +147,7 @@ def run(
                 if check:
                     vacuum(orchestrator)
                     return _checked(orchestrator, described, views, rounds, share, say)
-                again = [
+                unminimised = [
                     view.query
                     for view in views
                     if minimisation
@@ -156,7 +156,7 @@ def run(
                     and _create(orchestrator, view.query, maintain, view.strategy, "off").created
                 ]
                 vacuum(orchestrator)
-                return _timed(orchestrator, described, views, again, rounds, share, say)
+                return _timed(orchestrator, described, views, unminimised, rounds, share, say)
 
     if dsn is not None:
         return on(dsn)
@@ -240,7 +240,7 @@ def _timed(
     orchestrator: Orchestrator,
     described: dict[str, str],
     views: Sequence[View],
-    again: Sequence[str],
+    unminimised: Sequence[str],
     rounds: int,
     share: float,
     say: Callable[[str], None],
@@ -259,7 +259,7 @@ def _timed(
         sides[item.query, QUERY] = statement(connection, text)
         recomputed = sql.SQL("REFRESH MATERIALIZED VIEW {}").format(rival)
         sides[item.query, MATERIALIZED] = statement(connection, recomputed)
-        if item.query in again:
+        if item.query in unminimised:
             sides[item.query, UNMINIMISED] = refreshing(connection, [_name(item.query, "off")])
     labels = {f"{query} {side}": run for (query, side), run in sides.items()}
     for number in range(SETTLE):
@@ -276,7 +276,7 @@ def _timed(
 
     series = in_turn(labels, next_round, rounds, 0)
     require_equal(orchestrator, [_name(each.query) for each in there])
-    require_equal(orchestrator, [_name(query, "off") for query in again])
+    require_equal(orchestrator, [_name(query, "off") for query in unminimised])
     measureds = [
         Measured(each, {s: series[f"{query} {s}"] for query, s in sides if query == each.query})
         for each in there

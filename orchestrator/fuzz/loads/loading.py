@@ -107,9 +107,9 @@ def _load(
         return
     if expected.refused is not None:
         raise CaseError("load accepted", "", f"PostgreSQL refuses the rows: {expected.refused}")
-    way = "without Spark" if spark is None else step.form
+    variant = "without Spark" if spark is None else step.form
     counts["loads"] += 1
-    counts[f"loads: {way}, {step.mode}{', quarantine' if step.quarantine else ''}"] += 1
+    counts[f"loads: {variant}, {step.mode}{', quarantine' if step.quarantine else ''}"] += 1
     counts["loaded rows"] += report.tables[0].loaded
     _compare(acts, tables, expected.contents)
     if report.rejected != expected.rejected:

@@ -46,8 +46,8 @@ def triangles(g: Grammar, depth: int) -> Query:
     taken: set[str] = set()
     first = g.sources.pick(taken)
     # A self-join of a table is a graph.
-    again = first.relation if g.chance(0.15) else None
-    sources = (first, g.sources.pick(taken, 0, again), g.sources.pick(taken, 0, again))
+    repeated = first.relation if g.chance(0.15) else None
+    sources = (first, g.sources.pick(taken, 0, repeated), g.sources.pick(taken, 0, repeated))
     free = [[e for e in source.scope if e.family in _MEETING] for source in sources]
     conditions, met = list[Composable](), list[Expr]()
     for item, other in ((0, 1), (1, 2), (2, 0)):
@@ -81,8 +81,8 @@ def paths(g: Grammar, depth: int) -> Query:
     free = [e for e in first.scope if e.family in _MEETING]
     for _ in range(g.rng.choice((2, 3, 3, 3, 4))):
         # A self-join of a table is a graph.
-        again = first.relation if g.chance(0.3) else None
-        other = g.sources.pick(taken, 0, again)
+        repeated = first.relation if g.chance(0.3) else None
+        other = g.sources.pick(taken, 0, repeated)
         onwards = [e for e in other.scope if e.family in _MEETING]
         pairs = comparable_pairs(free, onwards)
         if not pairs:
@@ -110,8 +110,8 @@ def stars(g: Grammar, depth: int) -> Query:
     centre, further = g.rng.choice(centres), g.rng.choice(centres)
     sources, conditions = [first], list[Composable]()
     for _ in range(g.rng.choice((1, 1, 2, 3))):
-        again = first.relation if g.chance(0.15) else None
-        other = g.sources.pick(taken, 0, again)
+        repeated = first.relation if g.chance(0.15) else None
+        other = g.sources.pick(taken, 0, repeated)
         met = [centre, further] if further is not centre and g.chance(0.4) else [centre]
         for item in met:
             pairs = comparable_pairs([item], other.scope)
@@ -136,8 +136,8 @@ def _joined(g: Grammar) -> From:
     first = g.sources.pick(taken)
     clause = From(_aliased(first), (first,))
     for _ in range(g.rng.choice((0, 1, 1, 2, 2, 3))):
-        again = clause.sources[0].relation if g.chance(0.15) else None
-        right = g.sources.pick(taken, 0, again)
+        repeated = clause.sources[0].relation if g.chance(0.15) else None
+        right = g.sources.pick(taken, 0, repeated)
         pairs = comparable_pairs(clause.scope, right.scope)
         keen = [(a, b) for a, b in pairs if a.family in _MEETING] or pairs
         chosen = g.rng.sample(keen, min(len(keen), g.rng.choice((1, 1, 2))))

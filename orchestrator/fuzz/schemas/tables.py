@@ -130,7 +130,7 @@ class _TableMaker:
             ddl += [s.as_string(None) for s in self._trigger(model, Identifier(*qualified()))]
         children: list[Table] = []
         if shape == "inherited":
-            model, child = self._heir(model, qualified())
+            model, child = self._child(model, qualified())
             children.append(child)
         self.models.append(model)
         self.tables += [_table(model.name, ddl, model.columns, model.rows), *children]
@@ -275,7 +275,7 @@ class _TableMaker:
             ),
         ]
 
-    def _heir(self, model: Model, path: tuple[str, str]) -> tuple[Model, Table]:
+    def _child(self, model: Model, path: tuple[str, str]) -> tuple[Model, Table]:
         name = Identifier(*path)
         rows = self._rows(model, keys_known=False)
         columns = tuple(c for c in model.columns if c.computed is None)

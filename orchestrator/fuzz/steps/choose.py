@@ -31,14 +31,14 @@ from orchestrator.fuzz.steps.rows import Writer, burst_of
 class Story:
     """The state of a case while its steps are generated, and the parts that steps are made from.
 
-    `again(view)` makes another query for a view that nothing reads.
+    `other_query(view)` makes another query for a view that nothing reads.
     """
 
     rng: Random
     writer: Writer
     views: Sequence[View]
     free: Sequence[View]
-    again: Callable[[View], View]
+    other_query: Callable[[View], View]
     late: bool = field(default=False)
 
     def chance(self, share: float) -> bool:
@@ -123,7 +123,7 @@ def other_definition(story: Story) -> list[Step]:
     view = story.rng.choice(story.free)
     if story.chance(0.4):
         return [Recreate(view)]
-    other = story.again(view)
+    other = story.other_query(view)
     return [Replace(other) if story.chance(0.6) else Recreate(other)]
 
 

@@ -70,7 +70,7 @@ def part_moved(rng: Random, model: Model) -> Made:
     )
 
 
-def heir_added(rng: Random, model: Model) -> Made:
+def child_added(rng: Random, model: Model) -> Made:
     """Create a new inheritance child with the rows of its parent, and drop it again."""
     if model.partitioned_by:
         return None
@@ -204,7 +204,7 @@ SCHEMA_CHANGES: tuple[Callable[[Random, Model], Made], ...] = (
     column_renamed,
     part_moved,
     part_moved,
-    heir_added,
+    child_added,
     partition_added,
     key_dropped,
     null_allowed,

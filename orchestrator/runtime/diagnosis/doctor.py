@@ -124,8 +124,8 @@ def _dropped(connection: Connection[Any]) -> Iterator[Finding]:
 
 def _loads(connection: Connection[Any]) -> Iterator[Finding]:
     """Remove staging tables of loads that failed. Loads that can be resumed are left to the user."""
-    swept = ", ".join(map(str, catalog_loads.drop_orphans(connection)))
-    sentence = f"removed what was left of load {swept}" if swept else "none was broken off"
+    dropped = ", ".join(map(str, catalog_loads.drop_orphans(connection)))
+    sentence = f"removed what was left of load {dropped}" if dropped else "none was broken off"
     kept = catalog_loads.broken_off(connection)
     for load in kept:
         yield Finding(
@@ -134,7 +134,7 @@ def _loads(connection: Connection[Any]) -> Iterator[Finding]:
             f"load {load.id} into {load.name} was broken off after {load.started} and keeps {load.size}: "
             "run its command again, with --resume to go on, or delete its row of idivm.loads",
         )
-    if swept or not kept:
+    if dropped or not kept:
         yield Finding("loads", True, sentence)
 
 

@@ -122,7 +122,7 @@ def mend(connection: Connection[Any], view: ViewInfo, damage: Damage) -> None:
     """Repair damage. The next refresh rebuilds a content that may be wrong."""
     if damage.replaced:
         with connection.transaction():
-            publication.show_again(connection, view)
+            publication.show_content(connection, view)
         return
     if not damage.statements:
         catalog_objects.invalidate(connection, view.id)
@@ -179,7 +179,7 @@ def installed_plan(connection: Connection[Any], view: ViewInfo) -> MaintenancePl
     """Return the plan of a view as it was installed, or None if it would be planned differently today."""
     try:
         options = parse_options(view.options.items())
-        plan = replanning.plan_again(connection, view, options, view.plan.evidence)
+        plan = replanning.current_plan(connection, view, options, view.plan.evidence)
     except UnsupportedError:
         return None
     # Compare queries in their readable form, because a dump does not keep the oids of tables.

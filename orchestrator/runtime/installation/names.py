@@ -24,5 +24,5 @@ def bound(connection: Connection[Any], names: Names) -> Names:
         names,
         sources=catalog.source_names(connection, names.id),
         version=connection.info.server_version,
-        is_settled=catalog.exists(connection, names.written),
+        completes_order=catalog.exists(connection, names.written),
     )

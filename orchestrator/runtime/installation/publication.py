@@ -142,7 +142,7 @@ def in_turns(connection: Connection[Any], publish: Callable[[], None], attempts:
             time.sleep(PAUSE)
 
 
-def show_again(connection: Connection[Any], view: ViewInfo) -> None:
+def show_content(connection: Connection[Any], view: ViewInfo) -> None:
     """Make the relation of a view show the maintained content again, whatever it shows now."""
     assert view.definition is not None and view.state is not None
     names, relation = names_of(view), SQL(view.relation)

@@ -72,7 +72,7 @@ def _reconsider(connection: Connection[Any], view: ViewInfo) -> None:
     """
     known = indexes.as_indexed(connection, view.plan)
     options = parse_options(view.options.items())
-    plan = plan_again(connection, view, options, known)
+    plan = current_plan(connection, view, options, known)
     before, after = view.plan.program, plan.program
     if (before.strategy, before.states, before.script) != (
         after.strategy,
@@ -154,11 +154,11 @@ def _replan_one(
     names = names_of(view)
     options = parse_options(view.options.items())
     try:
-        plan = plan_again(connection, view, options)
+        plan = current_plan(connection, view, options)
     except UnsupportedError:
         # The strategy lacks something that it needs: a key, or a property of a plain view below.
         options = replace(options, strategy="auto")
-        plan = plan_again(connection, view, options)
+        plan = current_plan(connection, view, options)
     before = catalog.sources_of(connection, [view.id])
     record_plan(connection, view.id, plan, options)
     names = bound(connection, names)
@@ -180,7 +180,7 @@ def _replan_one(
     return old
 
 
-def plan_again(
+def current_plan(
     connection: Connection[Any], view: ViewInfo, options: ViewOptions, known: Evidence | None = None
 ) -> MaintenancePlan:
     """Return the plan that a view would get today, with the settings of its creator.

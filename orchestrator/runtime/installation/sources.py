@@ -65,7 +65,7 @@ def sync_members(connection: Connection[Any], source_ids: Collection[int]) -> No
     for source_id in catalog.sources_without_their_key(connection, source_ids):
         with connection.transaction():
             connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
-            _forget_key(connection, source_id)
+            _stop_using_key(connection, source_id)
             catalog.invalidate_readers(connection, source_id)
     for source_id in catalog.sources_with_other_members(connection, source_ids):
         with connection.transaction():
@@ -75,7 +75,7 @@ def sync_members(connection: Connection[Any], source_ids: Collection[int]) -> No
                 _release(connection, captured, number, name)
             _capture_members(connection, captured)
             if captured.keyed and catalog.has_children(connection, source_id):
-                _forget_key(connection, source_id)
+                _stop_using_key(connection, source_id)
             # No log has the rows that these tables held when they were attached or detached.
             catalog.invalidate_readers(connection, source_id)
     for source_id in catalog.sources_with_other_layouts(connection, source_ids):
@@ -130,7 +130,7 @@ def _widen(connection: Connection[Any], source_id: int, added: Sequence[SourceCo
     _make_functions(connection, captured)
 
 
-def _forget_key(connection: Connection[Any], source_id: int) -> None:
+def _stop_using_key(connection: Connection[Any], source_id: int) -> None:
     """Stop using the key, because a child may repeat a key of its parent. Rows are identified by content then."""
     catalog.clear_key(connection, source_id)
     captured = catalog.load_source(connection, source_id)

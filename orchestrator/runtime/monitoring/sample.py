@@ -159,7 +159,7 @@ class Monitor:
                 tables = catalog_monitoring.table_states(connection)
             self._sampled_at = time.monotonic()
             self._sample = Sample(views, tables, self._sampled_at - now)
-            self._forget(views)
+            self._drop_counters(views)
             return self._sample
 
     def expire(self) -> None:
@@ -219,7 +219,7 @@ class Monitor:
         latest = max((refresh.at for refresh in refreshes), default=self._since)
         self._since = max(self._since, latest - OVERLAP)
 
-    def _forget(self, views: list[ViewState]) -> None:
+    def _drop_counters(self, views: list[ViewState]) -> None:
         """Drop the counters of views that no longer exist."""
         for name in self._counters.keys() - {view.name for view in views}:
             del self._counters[name]

@@ -217,7 +217,7 @@ def _joined(pieces: Sequence[Block]) -> Block:
     return replace(pieces[0], data=b"".join(piece.data for piece in pieces))
 
 
-def read_again(block: Block, size: int) -> Block:
+def reread(block: Block, size: int) -> Block:
     """Return a block with its data, given its beginning and its size."""
     with Path(block.path).open("rb") as file:
         file.seek(block.start)

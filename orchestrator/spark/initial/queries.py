@@ -23,7 +23,7 @@ from orchestrator.deltascript.leaves import SOURCE, STATE
 from orchestrator.deltascript.plan import StateTable
 from orchestrator.spark.initial.kinds import InexactError, Kind, Value
 from orchestrator.spark.initial.scalars import Fold, Scalars
-from orchestrator.spark.initial.state_columns import Finishing, Staged
+from orchestrator.spark.initial.state_columns import Staged, StateColumns
 from orchestrator.spark.initial.words import only
 
 Columns = Mapping[str, Value]
@@ -69,16 +69,16 @@ def emit(state: StateTable, sources: Sources, known: Known, fold: Fold) -> Emitt
     tree = state.query.tree
     if not isinstance(tree, exp.Select):
         raise InexactError("a set operation at the top")
-    finishing = Finishing(fold)
-    query = translation.select(tree, {}, finishing)
+    state_columns = StateColumns(fold)
+    query = translation.select(tree, {}, state_columns)
     names = [column.name for column in state.columns]
     return Emitted(
         query=query.sql(dialect="spark"),
-        staged=tuple(finishing.staged),
-        outputs=tuple(finishing.outputs),
+        staged=tuple(state_columns.staged),
+        outputs=tuple(state_columns.outputs),
         columns={
             name: value
-            for name, value in zip(names, finishing.values, strict=True)
+            for name, value in zip(names, state_columns.values, strict=True)
             if value is not None
         },
         sources=frozenset(translation.used | translation.columns_for_counts()),
@@ -104,7 +104,10 @@ class _Translation:
     shared: dict[str, tuple[str, Columns]] = field(default_factory=dict)
 
     def select(
-        self, tree: exp.Select, outer: Mapping[str, Columns], finishing: Finishing | None = None
+        self,
+        tree: exp.Select,
+        outer: Mapping[str, Columns],
+        state_columns: StateColumns | None = None,
     ) -> exp.Select:
         """Return a SELECT with columns x0, x1, ...; their values are added to `finishing`."""
         only(tree, *_PARTS)
@@ -122,13 +125,15 @@ class _Translation:
         if (distinct := tree.args.get("distinct")) is not None:
             only(distinct)
             result.set("distinct", exp.Distinct())
-        finishing = finishing if finishing is not None else Finishing(self.fold, exact=True)
+        state_columns = (
+            state_columns if state_columns is not None else StateColumns(self.fold, exact=True)
+        )
         for item in tree.expressions:
-            finishing.add(scalars, item.this if isinstance(item, exp.Alias) else item)
+            state_columns.add(scalars, item.this if isinstance(item, exp.Alias) else item)
         if distinct is not None:
-            for value in finishing.values:
+            for value in state_columns.values:
                 _require_comparable(value, "DISTINCT")
-        result.set("expressions", finishing.items())
+        result.set("expressions", state_columns.items())
         return result
 
     def columns_for_counts(self) -> set[tuple[int, int]]:
@@ -164,10 +169,10 @@ class _Translation:
         if isinstance(tree, exp.Subquery) and not tree.alias:
             return self.query(tree.this, outer, listed)
         if isinstance(tree, exp.Select):
-            finishing = Finishing(self.fold, exact=True)
-            query: Tree = self.select(tree, outer, finishing)
+            state_columns = StateColumns(self.fold, exact=True)
+            query: Tree = self.select(tree, outer, state_columns)
             names = listed or [item.alias_or_name for item in tree.expressions]
-            values = [value for value in finishing.values if value is not None]
+            values = [value for value in state_columns.values if value is not None]
             return query, dict(zip(names, values, strict=True))
         if isinstance(tree, exp.Union) and listed:
             only(tree, "this", "expression", "distinct")

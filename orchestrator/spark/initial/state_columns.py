@@ -35,7 +35,7 @@ _FUNCTIONS = ("coalesce", "nullif", "round", "trunc", "ceil", "floor", "abs", "s
 
 
 @dataclass
-class Finishing:
+class StateColumns:
     """Collects the columns of one query."""
 
     fold: Fold

@@ -41,7 +41,7 @@ class IncompleteError(LoadError):
     """Partitions are missing in the ledger, because the server crashed during the load."""
 
 
-class GoneError(LoadError):
+class MissingTableError(LoadError):
     """The table of a load no longer exists."""
 
 
@@ -61,7 +61,9 @@ def in_order(loads: Sequence[Load]) -> list[Load]:
     return ordered
 
 
-def finish(connection: Connection[Any], loads: Sequence[tuple[Load, int]]) -> dict[int, Moved]:
+def commit_loads(
+    connection: Connection[Any], loads: Sequence[tuple[Load, int]]
+) -> dict[int, Moved]:
     """Move the rows of loads, given with their numbers of partitions, in the open transaction."""
     parts = {load.id: number for load, number in loads}
     ordered = in_order([load for load, _ in loads])
@@ -117,7 +119,7 @@ def require_present(connection: Connection[Any], load: Load) -> None:
     if table is None:
         return
     if relation_oid(connection, Identifier(table.schema, table.name)) != table.oid:
-        raise GoneError(
+        raise MissingTableError(
             f"Nothing was loaded into {table.qualified}: the table was dropped, renamed or replaced while the "
             "load ran. Run the load again if there is a table of this name."
         )

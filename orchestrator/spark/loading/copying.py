@@ -34,7 +34,7 @@ from orchestrator.spark.formats.blocks import (
     blocks,
     in_rows,
     places,
-    read_again,
+    reread,
 )
 from orchestrator.spark.formats.csv_rows import CsvReader
 from orchestrator.spark.loading.encode import Lines, encode, numbered
@@ -332,7 +332,7 @@ class _Writer:
             return rejected
         after = bisect_left(self.sent, row + 1, key=lambda item: item[0])
         before, block, size = self.sent[after - 1]
-        rows = self.reader.take_apart(read_again(block, size))
+        rows = self.reader.take_apart(reread(block, size))
         torn = {row_torn.at: row_torn.reason for row_torn in rows.torn} if self.raw else {}
         start = sorted([*map(int, rows.starts), *torn])[row - before]
         reason = torn.get(start, rejected.reason)

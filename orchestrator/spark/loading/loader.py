@@ -20,10 +20,10 @@ from orchestrator.spark.failures import reason_of
 from orchestrator.spark.initial.states import States, dsn_of
 from orchestrator.spark.loading import ledger
 from orchestrator.spark.loading.commit_load import (
-    GoneError,
+    MissingTableError,
     Moved,
+    commit_loads,
     compares,
-    finish,
     require_present,
 )
 from orchestrator.spark.loading.copying import CopyTask, copy_slice
@@ -319,13 +319,15 @@ class Loader:
                 names = with_those_above(self.connection, decision.readers)
                 decision = replace(decision, names=names)
                 with uncaptured(self.connection, decision, oids):
-                    moved = finish(self.connection, [(load, parts) for _, load, parts in loads])
+                    moved = commit_loads(
+                        self.connection, [(load, parts) for _, load, parts in loads]
+                    )
                 also([load.id for _, load, _ in loads])
                 leave_path_to_triggers(self.connection)
-        except (*_VIOLATIONS, GoneError) as error:
+        except (*_VIOLATIONS, MissingTableError) as error:
             for _, load, _ in loads:
                 catalog_loads.fail(self.connection, load.id)
-            if isinstance(error, GoneError):
+            if isinstance(error, MissingTableError):
                 raise
             raise LoadError(self._violation(loads, error)) from error
         except psycopg.Error as error:
@@ -380,7 +382,7 @@ class Loader:
                 repeated.append((item, load, 0))
                 repeated[-1] = (item, load, self._stage(item, load))
             with self.connection.transaction(force_rollback=True):
-                finish(self.connection, [(load, parts) for _, load, parts in repeated])
+                commit_loads(self.connection, [(load, parts) for _, load, parts in repeated])
                 for item, load, _ in repeated:
                     locate(self.spark, self.connection, load.id, item.frame)
                     if rows := rejected_rows(self.connection, load.id):

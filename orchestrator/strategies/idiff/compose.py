@@ -62,7 +62,7 @@ from orchestrator.strategies.idiff.rules.base import (
     propagate,
 )
 from orchestrator.strategies.idiff.rules.stored import is_whole, maintain, not_added, refer
-from orchestrator.strategies.idiff.slim_cache import FEWEST, Slim, slim_cache
+from orchestrator.strategies.idiff.slim_cache import FEWEST, SlimCache, slim_cache
 from orchestrator.strategies.request import PlanningRequest
 
 for module in pkgutil.iter_modules(rules.__path__):
@@ -349,7 +349,7 @@ class _Composition:
 
     def _slim_cache(
         self, operator: Operator, readers: list[Operator], read: frozenset[Column]
-    ) -> Slim | None:
+    ) -> SlimCache | None:
         """Return a cache without the columns that the plan above only adds up, if that saves writes."""
         needed = frozenset[Column]()
         for reader in readers:

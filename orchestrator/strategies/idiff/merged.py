@@ -130,10 +130,10 @@ def _merged(
     change = _change(root, reader)
     net = _net(change, root.columns, reader)
     reader.key = ids = ids_of(root)
-    gone = Selection(net.plan, filled("x < 0", x=net.sign))
-    come = Selection(net.plan, filled("x > 0", x=net.sign))
-    kept = _without(content, gone, [(column, column) for column in ids], reader)
-    return _union([kept, come], list(dict.fromkeys(visible)))
+    deleted = Selection(net.plan, filled("x < 0", x=net.sign))
+    inserted = Selection(net.plan, filled("x > 0", x=net.sign))
+    kept = _without(content, deleted, [(column, column) for column in ids], reader)
+    return _union([kept, inserted], list(dict.fromkeys(visible)))
 
 
 def _is_stored(groups: Groups, operator: Grouping | Distinct) -> bool:
@@ -244,7 +244,7 @@ def _single(net: Bag, reader: _Reader) -> Bag:
 
 def _without(
     rows: Operator,
-    gone: Operator,
+    deleted: Operator,
     pairs: Iterable[tuple[Column, Column]],
     reader: _Reader,
     *conditions: tuple[str, Column, Column],
@@ -252,7 +252,7 @@ def _without(
     """Return rows without those that another plan names by some columns."""
     named = {column: reader.fresh(column) for _, column in pairs}
     further = {column: reader.fresh(column) for _, _, column in conditions}
-    other = renamed(gone, [*named.items(), *further.items()])
+    other = renamed(deleted, [*named.items(), *further.items()])
     equal = same([(named[theirs], ours) for ours, theirs in pairs], rows.not_null)
     more = [filled(text, x=ours, y=further[theirs]) for text, ours, theirs in conditions]
     return Antisemijoin(rows, other, conjunction([equal, *more]))
@@ -264,10 +264,10 @@ def _copies(root: Operator, stored: Numbered, content: StateScan, reader: _Reade
     change = _change(projected(rows, stored.input.columns), reader)
     digested = stored.with_digest(change.plan)
     net = _net(Bag(digested, change.sign), (*stored.input.columns, stored.row), reader)
-    gone = Selection(net.plan, filled("x < 0", x=net.sign))
-    come = Selection(net.plan, filled("x > 0", x=net.sign))
+    deleted = Selection(net.plan, filled("x < 0", x=net.sign))
+    inserted = Selection(net.plan, filled("x > 0", x=net.sign))
     kept = _without(
-        content, gone, [(stored.row, stored.row)], reader, ("x <= -y", stored.nth, net.sign)
+        content, deleted, [(stored.row, stored.row)], reader, ("x <= -y", stored.nth, net.sign)
     )
     number = reader.column("copy")
     numbers = FunctionScan(
@@ -275,7 +275,7 @@ def _copies(root: Operator, stored: Numbered, content: StateScan, reader: _Reade
         reader.symbols.fresh("g"),
         (number,),
     )
-    return _union([kept, DependentJoin(come, numbers)], stored.input.columns)
+    return _union([kept, DependentJoin(inserted, numbers)], stored.input.columns)
 
 
 def _union(sides: Sequence[Operator], columns: Sequence[Column]) -> Operator:

@@ -48,7 +48,7 @@ class _UncachedTable:
 
 
 @dataclass(frozen=True)
-class Slim:
+class SlimCache:
     """The rows to cache, and the tables that complete them."""
 
     rows: Operator
@@ -79,7 +79,7 @@ def slim_cache(
     kept: Iterable[Column],
     have_few: Few,
     composer: Composer,
-) -> Slim | None:
+) -> SlimCache | None:
     """Return a slim cache of a result, or None if it saves nothing.
 
     The `wanted` columns must be available above the cache, the `kept` columns in its rows.
@@ -128,7 +128,7 @@ def slim_cache(
     }
     key_columns = {column for table in uncached for column, _ in table.key}
     stored = (read - uncached_columns) | fixed | key_columns
-    return Slim(
+    return SlimCache(
         projected(top, (column for column in top.columns if column in stored)),
         {column: in_terms(scalar, read_from_tables) for column, scalar in items.items()},
         tuple(uncached),

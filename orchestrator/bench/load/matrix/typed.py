@@ -94,8 +94,8 @@ def compare(matrix: Matrix, path: str, name: str, chosen: Sequence[Kind]) -> Non
             matrix.differs(path, f"array of {kind.name}", lists, True)
 
 
-def ways(matrix: Matrix, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the options of each way that a source with types can go."""
+def variants(matrix: Matrix, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the options of each variant of a load of a source with types."""
     spark, theirs = matrix.spark, matrix.their_session()
     return {
         "plain": {"spark": spark},
@@ -120,13 +120,13 @@ def load_by_all(
     values: dict[str, list[Any]],
     **options: Any,
 ) -> None:
-    """Load a source by each way; each must give what the plain way gives, which the caller compares."""
+    """Load a source by each variant; each must give what the plain variant gives, which the caller compares."""
     number = sum(map(len, values.values()))
-    items = list(ways(matrix, names).items())
-    for way, how in matrix.taken(items, keep=1):
-        target = "plain" if way == "plain" else "other"
+    items = list(variants(matrix, names).items())
+    for variant, how in matrix.taken(items, keep=1):
+        target = "plain" if variant == "plain" else "other"
         make(target)
-        path = f"{label}, {way}"
+        path = f"{label}, {variant}"
         report = matrix.orc.load(source, target, again=True, **options, **how)
         matrix.went(path, values, number)
         if report.rejected:

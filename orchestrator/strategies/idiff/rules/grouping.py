@@ -33,7 +33,7 @@ from orchestrator.engine.diffs import Bag
 from orchestrator.engine.distinguishable import look_alike
 from orchestrator.engine.leaves import members_of
 from orchestrator.engine.recompute_parts import PARTS, recompute_parts
-from orchestrator.engine.representatives import Looks, compute_again, looks_of, lost_groups
+from orchestrator.engine.representatives import Looks, looks_of, lost_groups, recompute_groups
 from orchestrator.engine.states import INDEXED_AT_MOST, Upkeep, store
 from orchestrator.engine.terms import projected, same
 from orchestrator.strategies.idiff.added import (
@@ -226,11 +226,11 @@ def _add(
         item.aggregate.column: composer.fresh(item.aggregate.column) for item in groups.ordered
     }
     if groups.ordered:
-        grouped = _with_found(grouped, groups, changed, values, new_columns, composer)
+        grouped = _with_ordered(grouped, groups, changed, values, new_columns, composer)
     delta, *subsets = composer.assign_apart(
         f"{upkeep.state.role}_change", grouped, grouped.columns, conditions
     )
-    lost = _groups_to_read_again(upkeep, groups, subsets[-1]) if groups.may_lose else None
+    lost = _groups_to_recompute(upkeep, groups, subsets[-1]) if groups.may_lose else None
     stored = {
         c: Scalar.column(upkeep.stored(c))
         for c in (*groups.numbers, *(e.column for e in extremes), *new_columns)
@@ -257,7 +257,7 @@ def _add(
         where = filled("x AND NOT y", x=where, y=doubt)
     upkeep.update(delta, by, sets, where)
     if lost is not None:
-        compute_again(upkeep, groups.whole, lost, replaces=groups.looks is None)
+        recompute_groups(upkeep, groups.whole, lost, replaces=groups.looks is None)
     if by:
         alone = {column: Scalar.column(column) for column in groups.numbers}
         items = [Item(item.aggregate.column, item.value_of(alone)) for item in groups.added]
@@ -266,7 +266,7 @@ def _add(
         upkeep.insert(Projection(subsets[1], (*map(Item.kept, (*by, *groups.numbers)), *items)))
 
 
-def _with_found(
+def _with_ordered(
     grouped: Operator,
     groups: Groups,
     changed: Bag,
@@ -274,7 +274,7 @@ def _with_found(
     new_columns: Mapping[Column, Column],
     composer: Composer,
 ) -> Operator:
-    """Return the changes of groups with the new percentiles and modes, in the columns `found`."""
+    """Return the changes of groups with the new percentiles and modes, in `new_columns`."""
     by, own = groups.by, grouped.columns
     affected = composer.assign(PARTS, Distinct(projected(changed.plan, by)), by) if by else None
     for argument in dict.fromkeys(item.argument for item in groups.ordered):
@@ -293,7 +293,7 @@ def _with_found(
     return projected(grouped, (*own, *new_columns.values()))
 
 
-def _groups_to_read_again(upkeep: Upkeep, groups: Groups, delta: DiffScan) -> DiffScan:
+def _groups_to_recompute(upkeep: Upkeep, groups: Groups, delta: DiffScan) -> DiffScan:
     """Return the groups that may show a value that none of their rows has any more."""
 
     def doubt(stored: Mapping[Column, Column]) -> Scalar:

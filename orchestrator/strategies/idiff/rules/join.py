@@ -180,9 +180,9 @@ def _crossing_pairs(
     )
     # Only few pairs cross, so the operators above look up these pairs alone. The planner would expect many of a
     # range whose bounds it does not know.
-    gone = composer.assign("left", deleted.plan, deleted.ids)
-    come = composer.assign("turned", inserted.plan, pairs.columns)
-    return updated, Delete(gone, deleted.ids), Insert(come)
+    deleted_ids = composer.assign("left", deleted.plan, deleted.ids)
+    inserted_pairs = composer.assign("turned", inserted.plan, pairs.columns)
+    return updated, Delete(deleted_ids, deleted.ids), Insert(inserted_pairs)
 
 
 @change.register
@@ -244,11 +244,11 @@ def _moved_clock(
     parts: list[Part] = [(1, entering(rows)), (-1, leaving(rows))]
     if changed is not None:
         changed = composer.held("rows", changed)
-        minus = filled("- x", x=changed.sign)
+        negated = filled("- x", x=changed.sign)
         joined = replace(beside(changed.plan, clock), condition=condition)
         parts += [
             (changed.sign, joined),
-            (minus, entering(changed.plan)),
+            (negated, entering(changed.plan)),
             (changed.sign, leaving(changed.plan)),
         ]
     return parts

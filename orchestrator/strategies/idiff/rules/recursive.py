@@ -120,12 +120,12 @@ def changes_of_recursion(
         return
 
     def stays(plan: Operator) -> Operator:
-        return halves[plan].kept if isinstance(plan, Scan) and plan in halves else plan
+        return halves[plan].unchanged if isinstance(plan, Scan) and plan in halves else plan
 
     kept = operator.with_children(tuple(rewrite(child, stays) for child in operator.children))
     rounds: list[tuple[Operator, dict[Operator, Bag]]] = [
-        (kept, {half.kept: half.gone for half in halves.values()}),
-        (operator, {scan: half.come for scan, half in halves.items()}),
+        (kept, {half.unchanged: half.old for half in halves.values()}),
+        (operator, {scan: half.new for scan, half in halves.items()}),
     ]
     for recursion, changes in rounds:
         assert isinstance(recursion, Recursion)
@@ -225,8 +225,8 @@ def _derive(upkeep: Upkeep, operator: Recursion) -> None:
         # The change of a join of several changed tables has rows that cancel each other.
         net = Aggregate(composer.column("net"), filled("sum(x)", x=changed.sign))
         groups = Grouping(changed.plan, tuple(dict.fromkeys(branch.columns)), (net,))
-        come = Selection(groups, filled("x > 0", x=net.column))
-        seeds.append(Branch(projected(come, branch.columns), branch.columns))
+        inserted = Selection(groups, filled("x > 0", x=net.column))
+        seeds.append(Branch(projected(inserted, branch.columns), branch.columns))
     if not seeds:
         return
     name = composer.symbols.fresh(operator.name)
