@@ -121,6 +121,9 @@ RIGHT = {
     # The unit of a ring.
     ("algebra/ring.py", "one"),
     ("fuzz/queries/rings.py", "one"),
+    # The number 1 in expressions.
+    ("strategies/idiff/shifts.py", "_ONE"),
+    ("strategies/viewtree/sums.py", "ONE"),
 }
 
 

@@ -11,7 +11,7 @@ from psycopg.sql import SQL, Composed, Identifier
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Partition, Partitioning
 
-SHOWN = 5
+HEAVIEST = 5
 """How many heavy values are shown."""
 
 
@@ -80,7 +80,7 @@ def _relation(
     row = connection.execute(_counts(names, partition)).fetchone()
     held = SQL("SELECT {} FROM {}").format(Identifier(partition.threshold), state)
     threshold = connection.execute(held).fetchone()
-    heaviest = connection.execute(_heaviest(names, partition), [SHOWN]).fetchall()
+    heaviest = connection.execute(_heaviest(names, partition), [HEAVIEST]).fetchall()
     assert row is not None
     assert threshold is not None
     heavy, heavy_rows, light, light_rows = row

@@ -21,7 +21,7 @@ from orchestrator.bench.workload import Workload
 
 TWITTER = Workload("twitter")
 RING = Contender("SDBT-ring", "recursive")
-ONE = Contender("viewtree, only r changes", "viewtree", (("static", "s, t"),))
+R_CHANGES = Contender("viewtree, only r changes", "viewtree", (("static", "s, t"),))
 FEATURES = ("r.a", "r.b", "s.c")
 ROWS_PER_VERTEX = 20
 ONE_PAPER, ONE_SPACE = 100, 1 / 23
@@ -50,11 +50,11 @@ def measure(
     name = "twitter, covariance of triangles, only r changes"
     with _graph(orchestrator, rows, seed):
         stream = Stream(orchestrator, ("r",), sort=False)
-        sides = _sides(orchestrator, (ONE, TUPLE), say)
+        sides = _sides(orchestrator, (R_CHANGES, TUPLE), say)
         replayed = replay(orchestrator, stream, sides, limit=limit, say=say)
         result += along(name, replayed, sides)
         paper, space = {TUPLE.label: ONE_PAPER}, {TUPLE.label: round(ONE_SPACE, 3)}
-        result += whole(name, replayed, sides, ONE.label, paper, space)
+        result += whole(name, replayed, sides, R_CHANGES.label, paper, space)
     for size in (BATCH, *batches):
         with _graph(orchestrator, rows, seed):
             stream = Stream(orchestrator, ("r", "s", "t"), size=size, sort=False)

@@ -11,7 +11,7 @@ from psycopg.sql import SQL, Composed, Identifier, Literal
 from orchestrator.fuzz.case import Alone, Statement
 from orchestrator.fuzz.schemas.schema import Column, Model, listed
 
-Made: TypeAlias = "tuple[Composed, ...] | None"
+Statements: TypeAlias = "tuple[Composed, ...] | None"
 """Statements with other steps between them; None if the change does not apply to the table."""
 
 
@@ -23,7 +23,7 @@ def schema_change(rng: Random, models: Sequence[Model]) -> list[Alone]:
     return [Alone(Statement(statement.as_string(None))) for statement in chosen]
 
 
-def table_renamed(rng: Random, model: Model) -> Made:
+def table_renamed(rng: Random, model: Model) -> Statements:
     """Rename a table for a while; statements with the old name are refused meanwhile."""
     other = "renamed for a while"
     return (
@@ -34,7 +34,7 @@ def table_renamed(rng: Random, model: Model) -> Made:
     )
 
 
-def column_renamed(rng: Random, model: Model) -> Made:
+def column_renamed(rng: Random, model: Model) -> Statements:
     """Swap the names of two columns of one type, or rename a column for a while."""
     column = rng.choice(model.columns)
     alter = SQL("ALTER TABLE {} RENAME COLUMN {} TO {}")
@@ -53,7 +53,7 @@ def column_renamed(rng: Random, model: Model) -> Made:
     )
 
 
-def part_moved(rng: Random, model: Model) -> Made:
+def part_moved(rng: Random, model: Model) -> Statements:
     """Detach a partition or an inheritance child from its table for a while."""
     if not model.parts:
         return None
@@ -70,7 +70,7 @@ def part_moved(rng: Random, model: Model) -> Made:
     )
 
 
-def child_added(rng: Random, model: Model) -> Made:
+def child_added(rng: Random, model: Model) -> Statements:
     """Create a new inheritance child with the rows of its parent, and drop it again."""
     if model.partitioned_by:
         return None
@@ -84,7 +84,7 @@ def child_added(rng: Random, model: Model) -> Made:
     )
 
 
-def partition_added(rng: Random, model: Model) -> Made:
+def partition_added(rng: Random, model: Model) -> Statements:
     """Add a partition for new values for a while."""
     if model.partitioned_by != "LIST":
         return None
@@ -95,7 +95,7 @@ def partition_added(rng: Random, model: Model) -> Made:
     )
 
 
-def key_dropped(rng: Random, model: Model) -> Made:
+def key_dropped(rng: Random, model: Model) -> Statements:
     """Drop the key permanently, and insert rows that repeat it."""
     if not model.key:
         return None
@@ -110,7 +110,7 @@ def key_dropped(rng: Random, model: Model) -> Made:
     )
 
 
-def null_allowed(rng: Random, model: Model) -> Made:
+def null_allowed(rng: Random, model: Model) -> Statements:
     """Drop NOT NULL of a column permanently, and set some of its values to NULL."""
     sure = [c for c in model.written if not (c.nullable or c.identity or c in model.key)]
     if not sure:
@@ -139,7 +139,7 @@ def rewritten(rng: Random, model: Model) -> tuple[Composed, ...]:
     return tuple(SQL(text).format(model.name, extra) for text in texts)
 
 
-def column_dropped(rng: Random, model: Model) -> Made:
+def column_dropped(rng: Random, model: Model) -> Statements:
     """Drop a column with everything that reads it, and add it again without its values."""
     free = [c for c in model.columns if c.computed is None and c.identity is None]
     if not free:
@@ -151,7 +151,7 @@ def column_dropped(rng: Random, model: Model) -> Made:
     )
 
 
-def column_retyped(rng: Random, model: Model) -> Made:
+def column_retyped(rng: Random, model: Model) -> Statements:
     """Change the type of a column but not its values; PostgreSQL refuses it if a view reads it."""
     wider = {"int": SQL("bigint"), "text": SQL("varchar"), "num": SQL("numeric")}
     fitting = [c for c in model.columns if c.type.family in wider and c.computed is None]
@@ -165,7 +165,7 @@ def column_retyped(rng: Random, model: Model) -> Made:
     )
 
 
-def constraint_added(rng: Random, model: Model) -> Made:
+def constraint_added(rng: Random, model: Model) -> Statements:
     """Add a constraint that some rows may violate, validate it, and drop it."""
     column, name = rng.choice(model.columns), Identifier("passing constraint")
     return (
@@ -177,7 +177,7 @@ def constraint_added(rng: Random, model: Model) -> Made:
     )
 
 
-def type_changed(rng: Random, model: Model) -> Made:
+def type_changed(rng: Random, model: Model) -> Statements:
     """Add and rename a label of an enum for a while, or add a constraint to a domain for a while."""
     own = [c.type for c in model.columns if isinstance(c.type.sql, Identifier)]
     if not own:
@@ -199,7 +199,7 @@ def type_changed(rng: Random, model: Model) -> Made:
     )
 
 
-SCHEMA_CHANGES: tuple[Callable[[Random, Model], Made], ...] = (
+SCHEMA_CHANGES: tuple[Callable[[Random, Model], Statements], ...] = (
     table_renamed,
     column_renamed,
     part_moved,

@@ -107,8 +107,8 @@ def _leftovers(connection: Connection[Any]) -> Iterator[Finding]:
     before = catalog_objects.names_in_catalog(connection)
     install.drop_orphans(connection)
     after = catalog_objects.names_in_catalog(connection)
-    swept = ", ".join(name for number, name in before.items() if number not in after)
-    yield Finding("leftovers", True, f"removed what was left of {swept}" if swept else "none")
+    removed = ", ".join(name for number, name in before.items() if number not in after)
+    yield Finding("leftovers", True, f"removed what was left of {removed}" if removed else "none")
 
 
 def _dropped(connection: Connection[Any]) -> Iterator[Finding]:

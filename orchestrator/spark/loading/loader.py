@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_SHOWN = 10
+_LISTED = 10
 _VIOLATIONS = (
     psycopg.errors.IntegrityError,
     psycopg.errors.DataError,
@@ -408,7 +408,7 @@ class Loader:
 
 def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, ...]:
     """Return the first rows that a load rejected; all of them are in idivm.rejected_rows."""
-    rows = catalog_loads.rejected_rows(connection, load, _SHOWN)
+    rows = catalog_loads.rejected_rows(connection, load, _LISTED)
     return tuple(RejectedRow(*row) for row in rows)
 
 

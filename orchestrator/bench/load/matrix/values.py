@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator.spark.formats.arrow import pa
 
-Shown = Callable[[Any], str]
+AsText = Callable[[Any], str]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Kind:
     type: str
     values: list[Any]
     sql: str = "{}::text"
-    as_text: Shown = str
+    as_text: AsText = str
 
 
 DAY = 86_400 * 10**6
@@ -109,7 +109,7 @@ def moments(chance: Random, unit: int, low: int = FIRST * DAY, high: int = LAST 
     return [moment * unit // 10**6 for moment in chosen if low <= moment <= high]
 
 
-def bits(code: str) -> Shown:
+def bits(code: str) -> AsText:
     """Return a function that shows the bits of a number; PostgreSQL has a single NaN."""
     return lambda x: struct.pack(">" + code, float("nan") if x != x else x).hex()
 
