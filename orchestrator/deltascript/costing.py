@@ -64,7 +64,7 @@ def weigh_changes(program: Program, names: Names) -> Code:
     wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, pending > {})").format(
         Literal(sizes.WEIGHED_FROM), Literal(names.id), Literal(several)
     )
-    large = SQL("pending > {} AND accesses > {}")
+    hurried = SQL("pending > {} AND accesses > {}").format(Literal(several), Literal(sizes.MANY))
     impatient = SQL("late := least(late, clock_timestamp() + interval {});").format(
         Literal(sizes.IMPATIENCE)
     )
@@ -73,7 +73,7 @@ def weigh_changes(program: Program, names: Names) -> Code:
         [
             *filled("accesses := ", terms or [SQL("0")], ";", " + "),
             *when(wins, [SQL("rebuild := true; kind := 'A';")]),
-            *when(large.format(Literal(several), Literal(sizes.MANY)), [impatient]),
+            *([] if program.by_lookups else when(hurried, [impatient])),
         ],
         SQL("END IF;"),
     ]
@@ -122,7 +122,7 @@ def weigh_step(program: Program, names: Names, step: Assign) -> Code:
             Literal(names.id), Literal(program.variant)
         )
         # A guaranteed bound holds for each changed row, so many rows may still lose.
-        late = f"pending > {sizes.SEVERAL} AND " if program.by_lookups else ""
+        late = f"pending > {sizes.CHEAP} AND " if program.by_lookups else ""
         late += "clock_timestamp() > late"
         code += when(SQL(late), [deadline])
         code.append(SQL(f"CONTINUE WHEN {late};"))
