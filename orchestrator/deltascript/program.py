@@ -13,7 +13,15 @@ from typing import Any
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from orchestrator.deltascript import sizes
-from orchestrator.deltascript.applying import GATHERING, LOOKING_UP, applied, gathers, looks_up
+from orchestrator.deltascript.applying import (
+    GATHERING,
+    LOOKING_UP,
+    MERGING,
+    applied,
+    gathers,
+    is_unmerged,
+    looks_up,
+)
 from orchestrator.deltascript.assigning import HASHING, assigned, looked_up
 from orchestrator.deltascript.capture.table import function_body
 from orchestrator.deltascript.costing import (
@@ -178,6 +186,8 @@ def _settings(program: Program, names: Names) -> SQL:
             switched += GATHERING
         if any(looks_up(program, step) for step in steps):
             switched += LOOKING_UP
+        if any(is_unmerged(program, step) for step in steps):
+            switched += [setting for setting, _, _ in MERGING]
         if any(
             looked_up(step.query) for step in program.script if isinstance(step, Apply | Assign)
         ):
