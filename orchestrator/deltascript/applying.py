@@ -96,7 +96,7 @@ def _by_keys(program: Program, called: Names, step: Apply) -> Lines:
         return code
     plain = _statement(program, called, with_nulls_in(step, ()))
     among = _with_nulls(program, called, step, code)
-    return branches([(_without_nulls_pays(step, called), plain)], among)
+    return [*_where_without_nulls(step, called), plain, SQL("ELSE"), among, SQL("END IF;")]
 
 
 def _for_several(program: Program, called: Names, step: Apply) -> Lines:
@@ -387,20 +387,19 @@ def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Li
     return result
 
 
-def _without_nulls_pays(step: Apply, called: Names) -> Composed:
-    """Return the condition that a diff holds no NULL in its keys, and is large if that matters.
+def _where_without_nulls(step: Apply, called: Names) -> Lines:
+    """Return the head of IF for a diff that holds no NULL in its keys, and is large if that matters.
 
     An index finds the rows of a small diff also by one column that may be NULL, but not by several, and
     not by that column and a range.
     """
     nullable = nullable_keys(step)
-    has_no_null = SQL("NOT EXISTS (SELECT FROM ({}) AS d WHERE {})").format(
-        query_text(step.query, called),
-        listed((SQL("{} IS NULL").format(dotted("d", column)) for column in nullable), " OR "),
+    null = listed((SQL("{} IS NULL").format(dotted("d", column)) for column in nullable), " OR ")
+    large = SQL("{} > {} AND ").format(size(step.needs), Literal(sizes.FEW))
+    head = SQL("IF {}NOT EXISTS (SELECT FROM (").format(
+        SQL("") if len(nullable) > 1 or step.bounded else large
     )
-    if len(nullable) > 1 or step.bounded:
-        return has_no_null
-    return SQL("{} > {} AND {}").format(size(step.needs), Literal(sizes.FEW), has_no_null)
+    return around(head, query_code(step.query, called), SQL(") AS d WHERE {}) THEN").format(null))
 
 
 def _reads_variables_alone(step: Apply) -> bool:

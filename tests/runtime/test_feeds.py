@@ -486,4 +486,4 @@ def test_columns_may_have_percent_signs(orc, options):
     orc.execute('UPDATE t SET "%s" = 5 WHERE id = 1; DELETE FROM t WHERE id = 2')
     orc.refresh()
     assert orc.check("v")[0].equal
-    assert orc.connection.execute("TABLE v".encode()).fetchall() == [(1, 2, 5)]
+    assert orc.connection.execute(b"TABLE v").fetchall() == [(1, 2, 5)]
