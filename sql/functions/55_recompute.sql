@@ -93,6 +93,7 @@ DECLARE
     spare text[] := ARRAY(SELECT 'idivm_' || n FROM generate_series(1, 1700) AS n
                           WHERE 'idivm_' || n <> ALL (columns) ORDER BY n LIMIT 2);
     is_empty boolean;
+    changed bigint;
 BEGIN
     SET LOCAL max_parallel_workers_per_gather TO DEFAULT;
     EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s)', state) INTO is_empty;
@@ -101,11 +102,16 @@ BEGIN
         is_empty := true;
     END IF;
     IF is_empty THEN
-        RETURN idivm.run_over(
+        changed := idivm.run_over(
             state, query,
             format('INSERT INTO %s (%s) SELECT * FROM (', state, listed),
             format(') AS f (%s) %s', listed,
                    'ORDER BY ' || (SELECT string_agg(quote_ident(name), ', ') FROM unnest(together) AS name)));
+        -- At the creation of a view, indexes and statistics follow later.
+        IF EXISTS (SELECT FROM pg_class c WHERE c.oid = state AND c.relhasindex AND c.reltuples < 0) THEN
+            EXECUTE format('ANALYZE %s', state);
+        END IF;
+        RETURN changed;
     END IF;
     RETURN idivm.run_over(
         state, query,
