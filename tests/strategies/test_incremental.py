@@ -518,10 +518,12 @@ def test_a_cache_that_saves_little_is_not_taken(orc):
         "CREATE INDEX ON o (c); ANALYZE c, o"
     )
     # The cache would have the rows of o with region. A change saves the lookup of the region alone.
-    orc.create_view("v", "SELECT region, day, sum(n) AS n FROM o JOIN c ON c.id = o.c GROUP BY region, day")
+    orc.create_view(
+        "v", "SELECT region, day, sum(n) AS n FROM o JOIN c ON c.id = o.c GROUP BY region, day"
+    )
     [content] = [s for s in orc.view("v").plan.program.states if isinstance(s, StateTable)]
     assert content.role == "content"
-    taken, *others = [reason for reason in orc.view("v").plan.evidence.reasons]
+    taken, *others = orc.view("v").plan.evidence.reasons
     cached = next(reason for reason in others if reason.strategy == "id")
     assert taken.estimate.accesses > cached.estimate.accesses
 
@@ -537,7 +539,9 @@ def test_distinct_values_are_found_once(orc):
         "SELECT g, h, count(DISTINCT x) AS nx, sum(DISTINCT x) AS sx, avg(DISTINCT y) AS ay, sum(y) AS sy,"
         " count(DISTINCT s) FILTER (WHERE id > 50) AS ns, count(*) AS n, min(id) AS id FROM t GROUP BY g, h",
     )
-    orc.create_view("w", "SELECT count(DISTINCT x) AS nx, sum(DISTINCT y) AS sy, sum(id) AS s FROM t")
+    orc.create_view(
+        "w", "SELECT count(DISTINCT x) AS nx, sum(DISTINCT y) AS sy, sum(id) AS s FROM t"
+    )
     for name, values in (("v", 3), ("w", 2)):
         content = orc.view(name).plan.program.state("content")
         assert len(content.query.states) == values

@@ -171,12 +171,14 @@ def _outside(schema: str, name: QualifiedName) -> Identifier:
 
 
 def _replaced(connection: Connection[Any], new: NewView, relation: Identifier) -> ViewInfo | None:
+    if new.adopted is not None:
+        return None
     oid = catalog.relation_oid(connection, relation)
     if oid is None:
         return None
     view = catalog.view_by_oid(connection, oid)
     shown = relation.as_string(connection)
-    if view is None and (new.waiting is not None or new.adopted is not None):
+    if view is None and new.waiting is not None:
         return None
     if not new.replace:
         raise NameTakenError(f"{shown} exists already; choose another name or drop it first.")
@@ -298,9 +300,7 @@ def _waits_with_states(new: NewView, plan: MaintenancePlan) -> bool:
     The first refresh with changes computes the other states, and until then the view costs what it cost before.
     """
     return (
-        new.adopted is not None
-        and plan.maintain == modes.DEFERRED
-        and stands_alone(plan.program)
+        new.adopted is not None and plan.maintain == modes.DEFERRED and stands_alone(plan.program)
     )
 
 
