@@ -15,7 +15,7 @@ from orchestrator.deltascript.assigning import (
     hashed_where_several,
     switched_where_large,
 )
-from orchestrator.deltascript.costing import planned_for, size
+from orchestrator.deltascript.costing import planned_for, size, switch
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.nulls import with_records, without_nulls
 from orchestrator.deltascript.plan import (
@@ -25,7 +25,7 @@ from orchestrator.deltascript.plan import (
     Program,
     StateTable,
 )
-from orchestrator.deltascript.query import bare_text, query_code, query_text, stored
+from orchestrator.deltascript.query import bare_text, order_of_rows, query_code, query_text, stored
 from orchestrator.deltascript.writer import (
     Code,
     Lines,
@@ -73,8 +73,14 @@ def _guarded(program: Program, called: Names, step: Apply) -> Code:
         ]
         return branches([(several, gathered), (needed, _statement(program, called, step))])
     code: Code = _by_keys(program, called, step)
-    if looks_up(program, step):
-        code = switched_where_large(step, code, [(setting, "off", "on") for setting in LOOKING_UP])
+    if step.bounded and not program.by_lookups:
+        # PostgreSQL expects a third of the rows in any range.
+        off, on = (switch((name, value) for name in LOOKING_UP) for value in ("off", "on"))
+        code = [*off, *code, *on]
+    elif looks_up(program, step):
+        code = switched_where_large(
+            program, step, code, [(setting, "off", "on") for setting in LOOKING_UP]
+        )
     else:
         several_code = _for_several(program, called, step)
         code = hashed_where_several(program, step.query, code, several_code)
@@ -113,6 +119,7 @@ def gathers(program: Program, step: Apply, called: Names) -> bool:
         step.kind in (ChangeKind.UPDATE, ChangeKind.DELETE)
         and not program.by_lookups
         and bool(step.needs)
+        and not step.bounded
         and isinstance(state, StateTable)
         and [nulls for _, _, nulls in step.keys] == ["none"]
         and state.key != tuple(column for column, _, _ in step.keys)
@@ -161,7 +168,7 @@ def _statement(
         ahead = [around(SQL("diff AS MATERIALIZED ("), query, SQL(")"))]
         query = []
     else:
-        query = [*query, *_order(program, step)]
+        query = [*query, *order_of_rows(program, step)]
     write = _merged if step.kind == "merge" else _WRITERS[step.kind]
     conditions = _conditions(step, gathers, merges)
     conditions += [SQL("{} IS NULL").format(dotted("d", column)) for column in null]
@@ -242,14 +249,22 @@ def _deleted(step: Apply, called: Names, query: Code, where: list[Composed]) -> 
 def _updated(step: Apply, called: Names, query: Code, where: list[Composed]) -> Lines:
     table = stored(called, step.state)
     before: Composable = SQL("")
+    ranges: Lines = []
+    if step.bounded:
+        # PostgreSQL does not flatten a sorted subquery, so it goes from the diff to the range by the index.
+        rows = filled("WHERE ", where, separator=" AND ")
+        rows = [SQL("SELECT t.ctid AS place FROM {} AS t").format(table), *rows]
+        rows.append(SQL("ORDER BY {}").format(dotted("t", step.bounded)))
+        ranges = around(SQL("CROSS JOIN LATERAL ("), merged(rows), SQL(") AS r"))
+        where = [SQL("t.ctid = r.place").format()]
     if _looks_twice(step, called):
         # The additional scan must see the same row version.
-        before = SQL(", {} AS b").format(table)
+        before = SQL("{}, {} AS b").format(before, table)
         where = [*where, SQL("b.ctid = t.ctid").format()]
     diff = around(SQL("FROM ("), query, SQL(") AS d{}").format(before))
     diff = diff if query else [SQL("FROM diff AS d{}").format(before)]
     head = merged([SQL("UPDATE {} AS t").format(table), *filled("SET ", _assignments(step))])
-    return [*head, *merged([*diff, *filled("WHERE ", where, separator=" AND ")])]
+    return [*head, *merged([*diff, *ranges, *filled("WHERE ", where, separator=" AND ")])]
 
 
 def _merged(step: Apply, called: Names, query: Code, where: list[Composed]) -> Lines:
@@ -331,7 +346,7 @@ def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Li
     and by which PostgreSQL can merge.
     """
     nullable = _nullable_keys(step)
-    if len(nullable) == 1:
+    if len(nullable) == 1 and not step.bounded:
         return code
     if len(nullable) > _MOST_SPLIT:
         several = SQL("{} > {}").format(size(step.needs), Literal(sizes.FEW))
@@ -359,14 +374,15 @@ def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Li
 def _without_nulls_pays(step: Apply, called: Names) -> Composed:
     """Return the condition that a diff holds no NULL in its keys, and is large if that matters.
 
-    An index finds the rows of a small diff also by one column that may be NULL, but not by several.
+    An index finds the rows of a small diff also by one column that may be NULL, but not by several, and
+    not by that column and a range.
     """
     nullable = _nullable_keys(step)
     has_no_null = SQL("NOT EXISTS (SELECT FROM ({}) AS d WHERE {})").format(
         query_text(step.query, called),
         listed((SQL("{} IS NULL").format(dotted("d", column)) for column in nullable), " OR "),
     )
-    if len(nullable) > 1:
+    if len(nullable) > 1 or step.bounded:
         return has_no_null
     return SQL("{} > {} AND {}").format(size(step.needs), Literal(sizes.FEW), has_no_null)
 
@@ -383,31 +399,6 @@ def _looks_twice(step: Apply, called: Names) -> bool:
 def _overwrites(step: Apply) -> bool:
     """Return whether an update collects old values that it overwrites and that the diff lacks."""
     return any(_is_overwritten(step, *field) for field in step.fields)
-
-
-def _order(program: Program, step: Apply) -> list[Composable]:
-    """Return an ORDER BY that sorts a diff in the order of the state's rows, as far as that is
-    known.
-
-    Neighboring rows are then processed one after the other: their pages were just read, or the
-    operating system reads them ahead.
-    """
-    state = program.state(step.state)
-    tree = step.query.tree
-    plain = isinstance(tree, exp.Select) and not (tree.args.get("order") or tree.args.get("limit"))
-    if not isinstance(state, StateTable) or not plain:
-        return []
-    columns: tuple[str, ...] = step.columns
-    if step.kind in (ChangeKind.UPDATE, ChangeKind.DELETE):
-        diff_of = {column: diff for column, diff, _ in step.keys}
-        columns = tuple(item.alias_or_name for item in tree.expressions)
-        by = [diff_of[c] for c in (*state.together, *state.key, *diff_of) if c in diff_of]
-    else:
-        by = [*state.together, *state.key]
-    # NULL constants do not help to sort, and ORDER BY would take their type for text.
-    is_null = [isinstance(item.unalias().unnest(), exp.Null) for item in tree.expressions]
-    positions = dict.fromkeys(position + 1 for c in by if not is_null[position := columns.index(c)])
-    return [SQL("ORDER BY " + ", ".join(map(str, positions)))] if positions else []
 
 
 def _collected_value(step: Apply, side: str, column: str) -> Composable:

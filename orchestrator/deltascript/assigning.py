@@ -9,7 +9,7 @@ from psycopg.sql import SQL, Composed, Literal
 from sqlglot import exp
 
 from orchestrator.deltascript import sizes
-from orchestrator.deltascript.costing import planned_for, size, switch, weigh_step
+from orchestrator.deltascript.costing import largest_shared, planned_for, size, switch, weigh_step
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.nulls import lookups, with_records, without_nulls
 from orchestrator.deltascript.plan import Apply, Assign, Program, Query
@@ -40,7 +40,7 @@ def assigned(program: Program, names: Names, step: Assign) -> Code:
     """Return the statements of the step."""
     code = _by_nulls(names, step, step.query)
     if step.hashed:
-        code = switched_where_large(step, code, HASHING)
+        code = switched_where_large(program, step, code, HASHING)
     else:
         several = _by_nulls(names, step, with_records(step.query))
         code = hashed_where_several(program, step.query, code, several)
@@ -55,13 +55,13 @@ def assigned(program: Program, names: Names, step: Assign) -> Code:
 
 
 def switched_where_large(
-    step: Assign | Apply, code: Code, settings: Sequence[tuple[str, str, str]]
+    program: Program, step: Assign | Apply, code: Code, settings: Sequence[tuple[str, str, str]]
 ) -> Lines:
     """Return a statement with settings that differ if the diff is large.
 
     `settings` has the name, the value for a large diff, and the value for a small diff.
     """
-    large = SQL("{} > {}").format(size(step.needs), Literal(sizes.SMALL))
+    large = SQL("{} > {}").format(size(step.needs), Literal(largest_shared(program)))
     for_large = switch((setting, value) for setting, value, _ in settings)
     for_small = switch((setting, value) for setting, _, value in settings)
     return [*when(large, for_large), *code, *when(large, for_small)]

@@ -32,6 +32,11 @@ def switch(settings: Iterable[tuple[str, str]]) -> Code:
     return filled("PERFORM ", calls, ";")
 
 
+def largest_shared(program: Program) -> int:
+    """Return the size up to which diffs share a plan."""
+    return sizes.SMALL_BY_LOOKUPS if program.by_lookups else sizes.SMALL
+
+
 def plan_again(program: Program) -> Code:
     """Return code after which the following statements are planned for their actual numbers of
     rows.
@@ -42,7 +47,7 @@ def plan_again(program: Program) -> Code:
 
 def planned_for(program: Program, variable: str) -> Lines:
     """Return code that plans statements for their diffs if a diff is large."""
-    large = SQL("cardinality({}) > {}").format(name(variable), Literal(sizes.SMALL))
+    large = SQL("cardinality({}) > {}").format(name(variable), Literal(largest_shared(program)))
     return when(large, plan_again(program))
 
 
@@ -51,9 +56,7 @@ def weigh_changes(program: Program, names: Names) -> Code:
     reads = [step for step in program.script if isinstance(step, ReadChanges)]
     variables = [(step.source.oid, change.variable) for step in reads for change in step.classes]
     terms = [
-        SQL("{} * {}").format(Literal(round(program.accesses(variable), 1)), held(variable))
-        for oid, variable in variables
-        if oid not in program.applied
+        _accesses(program, variable) for oid, variable in variables if oid not in program.applied
     ]
     # If the strategy guarantees a bound on the cost of a changed row, the bound is better than the
     # model.
@@ -79,9 +82,24 @@ def weigh_changes(program: Program, names: Names) -> Code:
         sizes_of_diffs = (
             SQL("cardinality({})").format(name(variable)) for _, variable in variables
         )
-        code += filled("IF greatest(", sizes_of_diffs, f") > {sizes.SMALL} THEN")
+        code += filled("IF greatest(", sizes_of_diffs, f") > {largest_shared(program)} THEN")
         code += [plan_again(program), SQL("END IF;")]
     return code
+
+
+def _accesses(program: Program, variable: str) -> Composed:
+    """Return an expression for the accesses that the rows of a variable with changes are expected to need.
+
+    Many rows that share groups or partitions need fewer accesses than as many single rows.
+    """
+    cost = program.cost(variable)
+    each, rows = round(cost.accesses if cost else 1.0, 1), held(variable)
+    single = SQL("{} * {}").format(Literal(each), rows)
+    bounds = [
+        SQL("{} * greatest(1, {} / {})").format(Literal(round(accesses)), rows, Literal(together))
+        for together, accesses in (cost.together if cost else ())
+    ]
+    return SQL("least({})").format(listed([single, *bounds], ", ")) if bounds else single
 
 
 def weigh_step(program: Program, names: Names, step: Assign) -> Code:
@@ -91,10 +109,8 @@ def weigh_step(program: Program, names: Names, step: Assign) -> Code:
     refresh began. After half the time of a recomputation, no further diff is computed. A refresh
     that loses the comparison therefore wastes at most half that time, and only once.
     """
-    if program.by_lookups:
-        return []
     code: Lines = []
-    if step.lookups:
+    if step.lookups and not program.by_lookups:
         terms = [
             SQL("{} * {}").format(Literal(round(accesses, 1)), held(variable))
             for variable, accesses in step.lookups
@@ -105,8 +121,11 @@ def weigh_step(program: Program, names: Names, step: Assign) -> Code:
         deadline = SQL("late := idivm.refresh_deadline({}, begun, accesses, {});").format(
             Literal(names.id), Literal(program.variant)
         )
-        code += when(SQL("clock_timestamp() > late"), [deadline])
-        code.append(SQL("CONTINUE WHEN clock_timestamp() > late;"))
+        # A guaranteed bound holds for each changed row, so many rows may still lose.
+        late = f"pending > {sizes.SEVERAL} AND " if program.by_lookups else ""
+        late += "clock_timestamp() > late"
+        code += when(SQL(late), [deadline])
+        code.append(SQL(f"CONTINUE WHEN {late};"))
     return code
 
 

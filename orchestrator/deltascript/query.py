@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from psycopg.sql import SQL, Composed
+from psycopg.sql import SQL, Composable, Composed
 from sqlglot import exp
 
 from orchestrator.algebra import dialect
@@ -15,7 +15,7 @@ from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.deltascript.layout import laid_out
 from orchestrator.deltascript.leaves import MARK, PENDING, PROGRAM, SOURCE, STATE
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import Query
+from orchestrator.deltascript.plan import Apply, ChangeKind, Program, Query, StateTable
 from orchestrator.deltascript.writer import WIDTH, Lines, dotted, written
 
 _NAMES_AND_STRINGS = (exp.Identifier, exp.Literal, exp.National, exp.RawString, exp.ByteString)
@@ -249,3 +249,28 @@ def _scopes(tree: Tree) -> list[_Scope]:
 
 def _without_number(alias: str) -> str:
     return re.sub(r"_\d+$", "", alias)
+
+
+def order_of_rows(program: Program, step: Apply) -> list[Composable]:
+    """Return an ORDER BY that sorts a diff in the order of the state's rows, as far as that is
+    known.
+
+    Neighboring rows are then processed one after the other: their pages were just read, or the
+    operating system reads them ahead.
+    """
+    state = program.state(step.state)
+    tree = step.query.tree
+    plain = isinstance(tree, exp.Select) and not (tree.args.get("order") or tree.args.get("limit"))
+    if not isinstance(state, StateTable) or not plain:
+        return []
+    columns: tuple[str, ...] = step.columns
+    if step.kind in (ChangeKind.UPDATE, ChangeKind.DELETE):
+        diff_of = {column: diff for column, diff, _ in step.keys}
+        columns = tuple(item.alias_or_name for item in tree.expressions)
+        by = [diff_of[c] for c in (*state.together, *state.key, *diff_of) if c in diff_of]
+    else:
+        by = [*state.together, *state.key]
+    # NULL constants do not help to sort, and ORDER BY would take their type for text.
+    is_null = [isinstance(item.unalias().unnest(), exp.Null) for item in tree.expressions]
+    positions = dict.fromkeys(position + 1 for c in by if not is_null[position := columns.index(c)])
+    return [SQL("ORDER BY " + ", ".join(map(str, positions)))] if positions else []

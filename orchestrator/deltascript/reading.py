@@ -105,7 +105,8 @@ def _has_more(program: Program, step: ReadChanges, source: SourceNames, names: N
 
     It decides before any row of the log is read.
     """
-    accesses = [program.accesses(change.variable) for change in step.classes]
+    costs = [program.cost(change.variable) for change in step.classes]
+    accesses = [cost.least if cost else 1.0 for cost in costs]
     # The kinds of the pending changes are not known yet.
     least = 0.0 if step.source.oid in program.applied else round(min(accesses, default=0.0), 1)
     work = SQL("work := coalesce(work, idivm.query_work({}));")

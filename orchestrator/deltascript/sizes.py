@@ -5,6 +5,9 @@ from __future__ import annotations
 SMALL = 2000
 """Diffs of at most this many rows share a plan; larger ones are planned for their own size."""
 
+SMALL_BY_LOOKUPS = 100
+"""The same for programs whose small diffs may only use indexes. Above it, reading a whole state may pay."""
+
 LARGE = 4_000_000
 """A diff with more rows is not held in a variable; the states are recomputed instead."""
 

@@ -140,6 +140,8 @@ class Composer:
         self.lookups: list[Lookup] = []
         """Lookups by conditions other than equalities, which need indexes too."""
         self.probes: dict[str, list[tuple[str, ...]]] = {}
+        self.rewritten: set[str] = set()
+        """The states of which a single change updates many neighboring rows."""
         """Columns by which queries of the script look up rows of states, by roles."""
         self.seldom: dict[str, tuple[Operator, frozenset[Column]]] = {}
         """Variables that receive a changed group only once for as many changes as the group has rows.
@@ -289,7 +291,10 @@ class Composer:
         return replace(bag, plan=self.assign(wanted, bag.plan, bag.plan.columns))
 
     def probe(self, state: StateScan, columns: Sequence[Column]) -> None:
-        """Note that the script looks up rows of a state by some columns, which needs an index."""
+        """Note that the script looks up rows of a state by some columns, which needs an index.
+
+        The last column may bound a range.
+        """
         self.probes.setdefault(state.role, []).append(tuple(map(state.called, columns)))
 
     def keep_together(self, state: StateScan, columns: Sequence[Column]) -> None:

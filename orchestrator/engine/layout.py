@@ -57,11 +57,12 @@ def laid_out(
         default=otherwise,
         key=lambda candidate: (candidate[0], _saved_pages(total, candidate[1])),
     )
+    is_reserved = state.role in composer.rewritten
     return replace(
         state,
         probes=_probes(state, script, own, composer),
         together=together,
-        at_once=rows if together in in_place and rows <= _MANY else 1.0,
+        at_once=total if is_reserved else rows if together in in_place and rows <= _MANY else 1.0,
     )
 
 
@@ -110,7 +111,15 @@ def _probes(
     ]
     wanted += map(set, lookups)
     result: list[tuple[str, ...]] = []
-    wanted += [set(names) for names in composer.probes.get(state.role, ())]
+    for ordered in sorted(composer.probes.get(state.role, ()), key=len, reverse=True):
+        # The last column may bound a range, so it stays behind the columns that are equal.
+        length = len(ordered)
+        if not any(
+            set(index[:length]) == set(ordered) and index[length - 1] == ordered[-1]
+            for index in (state.key, *result)
+            if len(index) >= length
+        ):
+            result.append(ordered)
     for names in sorted(filter(None, wanted), key=len, reverse=True):
         position_in_key = {name: n for n, name in enumerate(state.key)}
         ordered = tuple(sorted(names, key=lambda n: (n in nullable, position_in_key.get(n, 0), n)))

@@ -18,7 +18,7 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
-from orchestrator.algebra.scalar import Scalar, filled
+from orchestrator.algebra.scalar import TRUE, Scalar, filled
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag, variables
 from orchestrator.engine.states import Upkeep
@@ -34,8 +34,17 @@ AFTER = "_after"
 """The suffix of variables that hold a recomputed result."""
 
 
-def again(upkeep: Upkeep, operator: Operator, changed: Bag, parts: Sequence[Column]) -> None:
-    """Recompute the parts of a result that a change of the operator's input affects."""
+def again(
+    upkeep: Upkeep,
+    operator: Operator,
+    changed: Bag,
+    parts: Sequence[Column],
+    condition: Scalar = TRUE,
+) -> None:
+    """Recompute the parts of a result that a change of the operator's input affects.
+
+    The state holds the rows of the result that satisfy a condition.
+    """
     composer, state = upkeep.composer, upkeep.state
     after = f"{state.role}{AFTER}"
     [below] = operator.children
@@ -52,7 +61,10 @@ def again(upkeep: Upkeep, operator: Operator, changed: Bag, parts: Sequence[Colu
         return
     affected = composer.assign(PARTS, Distinct(shown(changed.plan, parts)), parts)
     rows = shown(composer.identify(affected, below, parts), below.columns)
-    fresh = composer.assign(after, operator.with_children((rows,)), operator.columns)
+    result = operator.with_children((rows,))
+    if condition != TRUE:
+        result = Selection(result, condition)
+    fresh = composer.assign(after, result, operator.columns)
     if set(state.ids) <= set(parts):
         # A part has at most one row, which is deleted if the part is empty.
         exchange(upkeep, shown(affected, state.ids), fresh)

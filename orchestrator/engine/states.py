@@ -253,13 +253,16 @@ class Upkeep:
         sets: Sequence[tuple[Column, Scalar]],
         where: Scalar | None = None,
         before: Mapping[Column, Column] = MappingProxyType({}),
+        *,
+        bounded: Column | None = None,
     ) -> None:
         """Update the rows that a diff names.
 
         The expressions read the columns of the diff and, through `stored`, those of the row.
-        `before` gives the columns of the diff that hold stored values of the row.
+        `before` gives the columns of the diff that hold stored values of the row. `where` may bound a
+        range of a column that follows the IDs in an index.
         """
-        self._apply(ChangeKind.UPDATE, plan, ids, sets, where, before=before)
+        self._apply(ChangeKind.UPDATE, plan, ids, sets, where, before=before, bounded=bounded)
 
     def replace(
         self, plan: Operator, ids: Sequence[Column], columns: Sequence[Column] | None = None
@@ -327,6 +330,7 @@ class Upkeep:
         needs: Iterable[str] | None = None,
         count: Column | None = None,
         before: Mapping[Column, Column] = MappingProxyType({}),
+        bounded: Column | None = None,
     ) -> None:
         state, composer = self.state, self.composer
         held = composer.changes.get(state.role)
@@ -366,6 +370,7 @@ class Upkeep:
                 before=tuple((state.called(c), old.symbol) for c, old in before.items()),
                 needs=tuple(sorted(variables(plan) if needs is None else needs)),
                 counted=state.called(count) if count else None,
+                bounded=state.called(bounded) if bounded else None,
             ),
         )
 

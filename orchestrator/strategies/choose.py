@@ -7,7 +7,6 @@ degrees of its most common values make that cheaper.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -253,14 +252,14 @@ def _least(estimates: Mapping[str, Estimate]) -> str:
         for name, estimate in estimates.items()
     }
     for name in others:
-        # A cache takes space, its first rows may cost more than the query, and writing its rows costs more
-        # than reading other rows. So the cache needs the margin, not the variant without it. A view tree
-        # stores several views, and the model ignores what a large diff does to each of them.
+        # A cache takes space, and writing its rows costs more than reading other rows, so the variant
+        # without a cache needs no margin. A view tree stores several views, and the model ignores what
+        # a large diff does to each of them.
         margin, least = MARGIN, SAVED
         if name == Strategy.VIEW_TREE:
             margin, least = TREE_MARGIN, TREE_SAVED
         elif name == _UNCACHED:
-            margin, least = 1 / MARGIN, -math.inf
+            margin, least = 1.0, 0.0
         saved = estimates[best].accesses - estimates[name].accesses
         measured = estimates[name].access_microseconds is not None
         if total[name] < margin * total[best] and (measured or saved >= least):

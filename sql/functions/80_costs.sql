@@ -47,30 +47,42 @@ CREATE OR REPLACE FUNCTION idivm.recompute_seconds(view_id integer, query_work d
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT idivm.recompute_work(view_id, query_work) * coalesce(
-        (SELECT coalesce(c.row_seconds, c.access_seconds / 8) FROM idivm.costs c WHERE c.view = view_id),
+        (SELECT coalesce(c.row_seconds, c.access_seconds / idivm.rows_of_access(view_id)) FROM idivm.costs c WHERE c.view = view_id),
         (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY c.row_seconds) FROM idivm.costs c), 1e-7)
 $$;
 
--- Return the seconds of an access of a view. Before a large diff was measured, an access counts as eight rows that
--- are read, or as the price measured in small diffs if that is lower. Only applying a large diff shows what it costs;
+-- Return how many rows of a recompute take as long as an access, before a large diff was measured. If the view has states
+-- besides its content, recomputing also compares and writes their rows, so a row takes longer.
+CREATE OR REPLACE FUNCTION idivm.rows_of_access(view_id integer) RETURNS double precision
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE WHEN count(*) > 1 THEN 2 ELSE 8 END
+    FROM pg_class c
+    WHERE c.relkind = 'r' AND c.relhasindex AND c.relnamespace = 'idivm_state'::regnamespace
+      AND c.relname ~ ('_' || view_id || '$')
+$$;
+
+-- Return the seconds of an access of a view. Before a large diff was measured, an access counts as a few rows of a
+-- recompute, or as the price measured in small diffs if that is lower. Only applying a large diff shows what it costs;
 -- if the view were recomputed in doubt, the next diff would be even larger.
 CREATE OR REPLACE FUNCTION idivm.access_seconds(view_id integer) RETURNS double precision
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT coalesce((SELECT coalesce(c.access_seconds, least(c.price, 8 * c.row_seconds)) FROM idivm.costs c
-                     WHERE c.view = view_id), 8e-7)
+    SELECT coalesce((SELECT coalesce(c.access_seconds, least(c.price, idivm.rows_of_access(view_id) * c.row_seconds))
+                     FROM idivm.costs c WHERE c.view = view_id), 8e-7)
 $$;
 COMMENT ON FUNCTION idivm.access_seconds(integer) IS 'the seconds that a lookup or row takes in large diffs of a view';
 
 -- Return how many pending changes may be read. Reading and sorting a change takes about as long as processing 25 rows
--- of the query, and each change leads to so many accesses. With more changes, recomputing the view is faster.
+-- of the query, and each change leads to so many accesses. With more changes, recomputing the view is faster than both
+-- together.
 CREATE OR REPLACE FUNCTION idivm.most_pending(view_id integer, query_work double precision, accesses double precision)
     RETURNS bigint
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT least(1e18, greatest(1000, least(
-        idivm.recompute_work(view_id, query_work) / 25,
-        idivm.recompute_seconds(view_id, query_work) / nullif(accesses * idivm.access_seconds(view_id), 0))))::bigint
+    SELECT least(1e18, greatest(1000, 1 / nullif(
+        25 / nullif(idivm.recompute_work(view_id, query_work), 0)
+        + accesses * idivm.access_seconds(view_id) / nullif(idivm.recompute_seconds(view_id, query_work), 0), 0)))::bigint
 $$;
 COMMENT ON FUNCTION idivm.most_pending(integer, double precision, double precision) IS
     'how many pending changes with so many accesses each may be read before recomputing the view is cheaper';
@@ -134,7 +146,7 @@ BEGIN
     DELETE FROM idivm.costs c WHERE c.view = view_id AND c.variant <> variant_now;
     INSERT INTO idivm.costs AS c (view, row_seconds, variant) VALUES (view_id, by_row, variant_now)
     ON CONFLICT (view) DO UPDATE
-    SET access_seconds = 0.9 * coalesce(c.access_seconds, least(c.price, 8 * c.row_seconds)),
+    SET access_seconds = 0.9 * coalesce(c.access_seconds, least(c.price, idivm.rows_of_access(view_id) * c.row_seconds)),
         row_seconds = coalesce((c.row_seconds + excluded.row_seconds) / 2, excluded.row_seconds, c.row_seconds),
         loses_from = c.loses_from * (1 + 2.0 ^ -c.losses),
         variant = excluded.variant;

@@ -256,3 +256,40 @@ def test_who_may_not_read_a_view_does_not_learn_what_it_costs(tables):
     finally:
         tables.execute("RESET ROLE; DROP OWNED BY a_stranger; DROP ROLE a_stranger")
     assert tables.execute(f"SELECT idivm.query_work({asked}) > 100")[0].rows == [(True,)]
+
+
+def test_a_diff_is_applied_where_a_recompute_would_write_the_states_anew(orc):
+    orc.execute(
+        "CREATE TABLE c (id int PRIMARY KEY, class int NOT NULL);"
+        "CREATE TABLE s (id int PRIMARY KEY, c int NOT NULL, v int NOT NULL); CREATE INDEX ON s (c);"
+        "INSERT INTO c SELECT g, g % 5 FROM generate_series(1, 1200) AS g;"
+        "INSERT INTO s SELECT g, 1 + g % 1200, g FROM generate_series(1, 12000) AS g; ANALYZE c, s"
+    )
+    query = "SELECT c.class, sum(v) AS v FROM s JOIN c ON c.id = s.c GROUP BY c.class"
+    orc.create_view("v", query, strategy="id", cache="on")
+    orc.create_view("stateless", query, strategy="id", cache="off")
+    orc.execute("DELETE FROM idivm.costs")
+    orc.execute("INSERT INTO idivm.costs (view, row_seconds) SELECT id, 1e-4 FROM idivm.views")
+    priced = "SELECT idivm.access_seconds(id) / 1e-4 FROM idivm.views ORDER BY name"
+    assert [row[0] for row in orc.execute(priced)[0].rows] == [
+        pytest.approx(8),
+        pytest.approx(2),
+    ]
+    orc.execute("UPDATE c SET class = (class + 1) % 5 WHERE id <= 200")
+    orc.refresh("v")
+    recomputed = "SELECT recomputed FROM idivm.watermarks WHERE view = idivm.view_id('v')"
+    assert orc.execute(recomputed)[0].rows == [(False,)]
+    assert all(report.equal for report in orc.check())
+
+
+def test_changes_are_read_only_if_reading_and_applying_them_pays_together(tables):
+    tables.create_view("v", "SELECT k, sum(n) AS n FROM r GROUP BY k")
+    tables.execute(
+        "DELETE FROM idivm.costs;"
+        "INSERT INTO idivm.costs (view, row_seconds, access_seconds) SELECT id, 1e-6, 5e-6 FROM idivm.views"
+    )
+    # A change costs as much as 25 rows to read, and as much as 5 * 5 rows to apply.
+    [(most, work)] = tables.execute(
+        "SELECT idivm.most_pending(id, 1e6, 5), idivm.recompute_work(id, 1e6) FROM idivm.views"
+    )[0].rows
+    assert most == pytest.approx(work / 50, abs=1)

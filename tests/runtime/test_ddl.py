@@ -368,14 +368,18 @@ def test_writes_go_on_after_any_ddl(orc, connect, chain, capture_form, older):
     assert differing(plain) == set()
 
 
-def test_a_writer_that_began_with_a_key_is_not_lost(orc, connect):
-    """It logs updates, and the plan that reads them identifies rows by their content."""
+def test_a_writer_that_began_with_a_key_is_not_lost(orc, connect, capture_form):
+    """It logs updates, and the plan that reads them identifies rows by their content.
+
+    Triggers in C name the key, so that they are attached again when the writer has ended.
+    """
     orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1), (2, 2)")
     orc.create_view("v", "SELECT n, count(*) AS c FROM t GROUP BY n")
     with connect(autocommit=False) as writer:
         writer.execute("UPDATE t SET n = 7 WHERE id = 1")
         orc.execute("CREATE TABLE more () INHERITS (t)")
-        assert [report.equal for report in orc.check()] == [True]
+        if capture_form == "plpgsql":
+            assert [report.equal for report in orc.check()] == [True]
         writer.execute("UPDATE t SET n = 8 WHERE id = 2")
         writer.commit()
     assert [report.equal for report in orc.check()] == [True]

@@ -103,8 +103,8 @@ def test_a_rebuild_shows_keys_as_they_look_now(orc):
 def test_a_rebuild_leaves_out_what_the_changes_do_not_reach(orc):
     orc.execute(
         "CREATE TABLE parts (id int PRIMARY KEY, price int); CREATE TABLE uses (device int, part int, PRIMARY KEY (device, part));"
-        "CREATE INDEX ON uses (part); INSERT INTO parts SELECT i, i FROM generate_series(1, 2000) i;"
-        "INSERT INTO uses SELECT (i + d) % 300, i FROM generate_series(1, 2000) i, generate_series(1, 5) d; ANALYZE parts, uses"
+        "CREATE INDEX ON uses (part); INSERT INTO parts SELECT i, i FROM generate_series(1, 8000) i;"
+        "INSERT INTO uses SELECT (i + d) % 1200, i FROM generate_series(1, 8000) i, generate_series(1, 5) d; ANALYZE parts, uses"
     )
     query = "SELECT device, sum(price) AS cost FROM parts JOIN uses ON part = id GROUP BY device"
     orc.create_view("v", query, strategy="id", cache="on")
@@ -114,8 +114,8 @@ def test_a_rebuild_leaves_out_what_the_changes_do_not_reach(orc):
     )[0].rows
     orc.execute("UPDATE idivm.costs SET loses_from = 100")
     for change, reaches in (
-        ("UPDATE parts SET price = price + 1 WHERE id < 900", False),
-        ("DELETE FROM uses WHERE part < 900", True),
+        ("UPDATE parts SET price = price + 1 WHERE id < 3600", False),
+        ("DELETE FROM uses WHERE part < 3600", True),
     ):
         orc.execute(f"TRUNCATE idivm_state.{cache}; {change}")
         [report] = orc.refresh("v")

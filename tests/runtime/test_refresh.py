@@ -715,7 +715,7 @@ def test_a_large_diff_is_tried_before_its_price_is_known(orc):
     orc.create_view(
         "v", "SELECT s.id, sum(r.n) AS n FROM r JOIN s USING (k) GROUP BY s.id", cache="off"
     )
-    orc.execute("UPDATE r SET n = n + 1 WHERE id <= 1200")
+    orc.execute("UPDATE r SET n = n + 1 WHERE id <= 60000")
     orc.refresh("v")
     assert orc.execute("SELECT access_seconds IS NOT NULL FROM idivm.costs")[0].rows == [(True,)]
     assert all(report.equal for report in orc.check())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -188,7 +190,11 @@ def test_a_query_that_is_killed_goes_on_with_each_change_once(
 
     def start() -> subprocess.Popen[str]:
         return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
         )
 
     def done(process: subprocess.Popen[str]) -> None:
@@ -196,7 +202,8 @@ def test_a_query_that_is_killed_goes_on_with_each_change_once(
         assert process.stdout.readline().startswith("done")
 
     def kill(process: subprocess.Popen[str]) -> None:
-        process.kill()
+        # Spark's other processes hold the pipe for as long as they wait for the database.
+        os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
     first = start()

@@ -3,6 +3,7 @@ and the catalog stores them.
 """
 
 from orchestrator.deltascript.plan.costs import (
+    TOGETHER,
     Cost,
     Estimate,
     MissingIndex,
@@ -56,6 +57,7 @@ __all__ = [
     "CACHE",
     "CONTENT",
     "ON_READ",
+    "TOGETHER",
     "VERSION",
     "Analyse",
     "Apply",

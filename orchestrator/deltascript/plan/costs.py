@@ -26,6 +26,10 @@ class MissingIndex:
     """The factor by which a change costs more than with the index."""
 
 
+TOGETHER = (100.0, 1000.0, 10_000.0)
+"""Numbers of changed rows that are also estimated together."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """The cost of one changed row, in index lookups and rows (papers/idivm.txt, section 6)."""
@@ -49,11 +53,19 @@ class Cost:
     scans: tuple[tuple[int, tuple[int, ...], float], ...] = ()
     """The tables that are scanned because an index is missing: oid, columns of the probe by number,
     and the accesses that the scan counts as, independent of the number of changed rows."""
+    together: tuple[tuple[float, float], ...] = ()
+    """Numbers of changed rows that need far fewer accesses together than as single rows, because they
+    share groups or partitions that are recomputed, and these accesses."""
 
     @property
     def scanned(self) -> float:
         """The accesses of all scans."""
         return sum(accesses for _, _, accesses in self.scans)
+
+    @property
+    def least(self) -> float:
+        """The accesses of one of many changed rows."""
+        return min((accesses / rows for rows, accesses in self.together), default=self.accesses)
 
 
 @dataclass(frozen=True)

@@ -118,9 +118,9 @@ class Program:
         cached = any(state.role == CACHE for state in self.states)
         return f"{self.strategy} with a cache" if cached else str(self.strategy)
 
-    def accesses(self, variable: str) -> float:
+    def cost(self, variable: str) -> Cost | None:
         """Return the cost of a row of a variable that holds changes."""
-        return next((cost.accesses for cost in self.costs if cost.variable == variable), 1.0)
+        return next((cost for cost in self.costs if cost.variable == variable), None)
 
     def state(self, role: str) -> State:
         """Return the state with a role."""

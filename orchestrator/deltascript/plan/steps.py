@@ -128,6 +128,8 @@ class Apply:
     and the column."""
     before: tuple[tuple[str, str], ...] = ()
     """Columns that an update changes, and the columns of the diff with their stored values."""
+    bounded: str | None = None
+    """A column of the state. `where` bounds a range of it, and an index contains it behind the keys."""
     counted: str | None = None
     """For a merge that adds: the column with the number of rows that a row represents. At 0, the
     row is deleted."""

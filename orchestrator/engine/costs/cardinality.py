@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from orchestrator.algebra.analysis.first_rows import window_of_first_rows
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dependencies import has_key
 from orchestrator.algebra.dialect import Tree
@@ -121,6 +122,8 @@ class Cardinality:
         self.origins = Origins(composer)
         self.replaced: int | None = None
         """The table with inserted or deleted rows, to which no row can refer by a foreign key."""
+        self.is_large = False
+        """Whether many rows changed, so that spans of partitions become whole partitions."""
         self._known: dict[str, float] = {}
         self.fixed = Fixed(composer)
         self._matches: dict[int, tuple[Loop, tuple[_Match, ...]]] = {}
@@ -158,6 +161,7 @@ class Cardinality:
         """Return the rows of a query and the accesses that find them, given the rows of variables."""
         estimates = [self._loop(loop, held) for loop in alternatives]
         rows, accesses = sum(n for n, _ in estimates), sum(n for _, n in estimates)
+        rows = min(rows, self._first_rows(plan, held))
         top = below_projections(plan)
         if not any(loop.diffs for loop in alternatives):
             rows = min(rows, self.rows(plan))
@@ -165,6 +169,16 @@ class Cardinality:
             by = top.by if isinstance(top, Grouping) else top.columns
             rows = min(rows, self._groups(top.input, by, held))
         return min(rows, MOST), accesses
+
+    def _first_rows(self, plan: Operator, held: Mapping[str, float]) -> float:
+        """Return the number of rows of a plan that selects the first rows of partitions."""
+        while isinstance(plan, Projection):
+            plan = plan.input
+        found = window_of_first_rows(plan)
+        if found is None:
+            return math.inf
+        window, most = found
+        return max(1.0, most) * self._groups(window.input, window.partition, held)
 
     def _groups(self, rows: Operator, by: tuple[Column, ...], held: Mapping[str, float]) -> float:
         if not by:
@@ -194,7 +208,7 @@ class Cardinality:
             known.update(diff.columns)
         if not rows:
             return 0.0, 0.0
-        finds = self.composer.finds
+        finds = {} if self.is_large else self.composer.finds
         most = min((finds.get(diff.variable, MOST) for diff in loop.diffs), default=MOST)
         moved = self._moved(loop)
         own = [c for c in unchecked if loop.diffs and c.references and c.references <= known]
@@ -297,6 +311,11 @@ class Cardinality:
             distinct = self.distinct(column)
         return None if distinct is None else Values(distinct, known.common.get(attnum, {}))
 
+    def is_counted(self, column: Column) -> bool:
+        """Return whether PostgreSQL has counted the values of a column of a table."""
+        oid, attnum = self.origins.of(column) or (0, 0)
+        return oid in self.statistics and attnum in self.statistics[oid].distinct
+
     def fanout(self, rows: Operator, by: frozenset[Column], met: _Match | None = None) -> float:
         """Return how many rows share the values of some columns.
 
@@ -375,7 +394,8 @@ class Cardinality:
             return 1.0
         if len(plan.children) == 1:
             below = self.rows(plan.children[0])
-            return below * self._share(plan.condition) if isinstance(plan, Selection) else below
+            share = self._share(plan.condition) if isinstance(plan, Selection) else 1.0
+            return min(below * share, self._first_rows(plan, {}))
         if isinstance(plan, Join) and all(self.rows(child) <= 1 for child in plan.children):
             return 1.0
         [loop, *_] = loops(plan) or (Loop((), (), ()),)

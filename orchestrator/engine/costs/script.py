@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.window import Window
 from orchestrator.deltascript.plan import (
     CONTENT,
+    TOGETHER,
     Apply,
     Assign,
     ChangeClass,
@@ -25,13 +26,27 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.engine.access import Loop
 from orchestrator.engine.composer import Composer
-from orchestrator.engine.costs.cardinality import MOST, SOME, Cardinality, below_projections
+from orchestrator.engine.costs.cardinality import (
+    MOST,
+    NOTHING,
+    SOME,
+    Cardinality,
+    below_projections,
+)
 
 SCANNED = 0.1
 """The cost of a row of a sequential scan, in lookups."""
 
 WRITTEN = 4.0
 """The cost of a changed row of a stored result, in lookups, including changes of indexes."""
+
+
+HALF = 0.5
+"""The expected share of the rows of a partition that are behind a changed row."""
+
+SHARED = 0.5
+"""Changed rows share groups or partitions if together they need at most this share of the accesses of
+single rows."""
 
 
 @dataclass
@@ -54,18 +69,35 @@ class _Run:
     )
     """Accesses of scans due to missing indexes, by table and columns."""
 
+    @property
+    def accesses(self) -> float:
+        """All accesses but those of scans."""
+        return min(self.query + self.applying, MOST)
+
 
 def costs(composer: Composer, statistics: Mapping[int, Statistics]) -> tuple[Cost, ...]:
     """Return the cost of one changed row of each class."""
     cardinality = Cardinality(composer, statistics)
     simulation = _Simulation(composer, cardinality)
+    # Nothing is known about the groups of a table that was empty.
+    are_known = all(statistics.get(oid, NOTHING).rows > 0 for oid in composer.sources)
     result = []
     for (oid, _, _), change_class in composer.classes.items():
         if oid in cardinality.clocks and change_class.kind is not ChangeKind.UPDATE:
             continue
         cardinality.replaced = None if change_class.kind is ChangeKind.UPDATE else oid
         run = simulation.run({change_class.variable: 1.0})
-        result.append(_cost(composer.sources[oid], change_class, run))
+        cost = _cost(composer.sources[oid], change_class, run)
+        cardinality.is_large = True
+        together: list[tuple[float, float]] = []
+        least = cost.accesses
+        for rows in TOGETHER if are_known else ():
+            total = simulation.run({change_class.variable: rows}).accesses
+            if total < SHARED * rows * least:
+                least = total / rows
+                together.append((rows, total))
+        cardinality.is_large = False
+        result.append(replace(cost, together=tuple(together)))
     return tuple(result)
 
 
@@ -79,7 +111,7 @@ def _cost(source: Source, change_class: ChangeClass, run: _Run) -> Cost:
         variable=change_class.variable,
         kind=change_class.kind,
         columns=tuple(c.name for c in source.columns if c.attnum in change_class.touched),
-        accesses=min(run.query + run.applying, MOST),
+        accesses=run.accesses,
         a=run.query,
         p=min(spj, MOST),
         g=min(content / spj, MOST) if spj else 0.0,
@@ -121,6 +153,8 @@ class _Simulation:
             matched = rows
             if step.kind is not ChangeKind.INSERT:
                 matched = rows * self._matched(step)
+            if step.bounded:
+                matched *= HALF
             written = matched if self._recomputed.isdisjoint(step.needs) else matched * SOME
             run.applying += rows + WRITTEN * written
             run.changed[step.state] = max(run.changed[step.state], matched)

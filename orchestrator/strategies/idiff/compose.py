@@ -46,12 +46,17 @@ from orchestrator.engine.terms import shown
 from orchestrator.engine.width import too_wide
 from orchestrator.strategies.idiff import rules
 from orchestrator.strategies.idiff.bags import numbered, unnumbered
+from orchestrator.strategies.idiff.conditional import conditional_columns
 from orchestrator.strategies.idiff.merged import merged
+from orchestrator.strategies.idiff.picked import (
+    maintain_first_rows,
+    moved_to_window,
+    picks_first_rows,
+)
 from orchestrator.strategies.idiff.recursive import change_of_join
 from orchestrator.strategies.idiff.rules.base import (
     bag,
     change,
-    conditions,
     diffs,
     has_rule,
     propagate,
@@ -144,7 +149,10 @@ class _Composition:
         self.cardinality = Cardinality(self.composer, request.statistics)
         self.composer.repeats = self.cardinality.repeats
         # Nothing asks for the names of tables from here on, so scans can turn into captured leaves.
-        identified = replace(identified, root=rewrite(identified.root, _capture_scan))
+        root = rewrite(identified.root, _capture_scan)
+        self.cardinality.learn(root)
+        root = rewrite(root, lambda operator: moved_to_window(operator, self.cardinality))
+        identified = replace(identified, root=root)
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
         self.root = identified.root
         if self.strategy != Strategy.RECURSIVE:
@@ -217,11 +225,15 @@ class _Composition:
             sources = {item.column: item.scalar.as_column for item in inner.items}
             visible = [source for column in visible if (source := sources[column]) is not None]
             inner = inner.input
-        if has_rule(maintain, inner) and len(set(visible)) == len(self.composer.visible):
-            # The view shows exactly the stored groups.
+        picks = picks_first_rows(inner, self.cardinality)
+        if (picks or has_rule(maintain, inner)) and len(set(visible)) == len(self.composer.visible):
+            # The view shows exactly the stored groups or rows.
             names = (name for name, _ in self.composer.visible)
             self.composer.visible = tuple(zip(names, visible, strict=True))
-            maintain(self._over_bags(inner), self.composer, CONTENT)
+            if picks:
+                self._maintain_first_rows(inner, CONTENT)
+            else:
+                maintain(self._over_bags(inner), self.composer, CONTENT)
             return
         rows = self._unnumbered(root)
         if rows is not None:
@@ -239,6 +251,8 @@ class _Composition:
         """
         if has_rule(maintain, operator):
             return self._store_once(operator, self._maintain)
+        if picks_first_rows(operator, self.cardinality):
+            return self._store_once(operator, self._maintain_first_rows)
         if has_rule(refer, operator):
             [child] = operator.children
             stored = self._store_once(child, self._store_shared)
@@ -301,6 +315,12 @@ class _Composition:
         role = self.composer.name(type(operator).__name__.lower())
         return maintain(self._over_bags(operator), self.composer, role)
 
+    def _maintain_first_rows(self, operator: Operator, role: str = "") -> Operator:
+        selection = operator.with_children(tuple(map(self._over_bags, operator.children)))
+        return maintain_first_rows(
+            selection, self.composer, role or self.composer.name("first_rows")
+        )
+
     def _store_shared(self, operator: Operator) -> Operator:
         linear = self._linear(operator, as_bag=self.strategy == Strategy.TUPLE)
         if isinstance(linear, StateScan):
@@ -352,7 +372,7 @@ class _Composition:
             if changed is not None:
                 Upkeep(state, self.composer).apply_bag(changed)
             return state
-        conditional = _conditional(operator)
+        conditional = conditional_columns(operator)
         composed = diffs(operator, conditional, self.composer)
         state = store(role, operator, ids, self.composer)
         Upkeep(state, self.composer).apply(composed)
@@ -406,43 +426,3 @@ def _require_rule(operator: Operator) -> None:
 
 def _joins(operator: Operator) -> bool:
     return any(len(part.children) > 1 for part in walk(operator, subqueries=False))
-
-
-def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
-    """Return for each leaf the sets of its columns that conditions read; overlapping sets are merged."""
-    sources: dict[Column, frozenset[Column]] = {}
-    condition_columns: list[frozenset[Column]] = []
-    for operator in walk(plan, subqueries=False):
-        condition_columns += conditions(operator)
-        if isinstance(operator, Projection):
-            sources.update(
-                (i.column, i.scalar.references) for i in operator.items if not i.is_unchanged
-            )
-        for branch in getattr(operator, "branches", ()):
-            for old, new in branch.renamed(operator.columns):
-                sources[new] = sources.get(new, frozenset()) | {old}
-
-    def origins(column: Column, seen: frozenset[Column]) -> frozenset[Column]:
-        if column not in sources or column in seen:
-            return frozenset({column})
-        return frozenset({column}).union(*(origins(c, seen | {column}) for c in sources[column]))
-
-    sets = [
-        frozenset().union(*(origins(column, frozenset()) for column in columns))
-        for columns in condition_columns
-        if columns
-    ]
-    result: dict[Operator, list[frozenset[Column]]] = {}
-    for leaf in walk(plan, subqueries=False):
-        if leaf.children:
-            continue
-        groups: list[frozenset[Column]] = []
-        for columns in sets:
-            part = columns & frozenset(leaf.columns)
-            if not part:
-                continue
-            disjoint = [group for group in groups if not group & part]
-            merged = part.union(*(group for group in groups if group & part))
-            groups = [*disjoint, merged]
-        result[leaf] = groups
-    return result

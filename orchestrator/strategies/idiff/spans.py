@@ -2,7 +2,8 @@
 
 A span begins with the first row in the order that is inserted, deleted or updated. The counts and sums
 up to the span are read from the stored row before it. The span ends with the last such row if no later
-row can differ: ranks stay if as many rows are inserted as deleted. Otherwise it ends with the partition.
+row can differ: ranks stay if as many rows are inserted as deleted. It also ends there if all later rows
+differ by the same amount, which one update adds (`shifts.py`). Otherwise it ends with the partition.
 `lag` and `lead` extend it at both ends by the rows that they look away.
 
 The state holds the columns of the input, so the rows of a span are read from the state, by an index on
@@ -38,6 +39,7 @@ from orchestrator.engine.recompute_parts import AFTER, SPAN
 from orchestrator.engine.states import Upkeep
 from orchestrator.engine.terms import same, shown
 from orchestrator.strategies.idiff.running import NEIGHBORS, RUNNING, Running
+from orchestrator.strategies.idiff.shifts import Shift, needs_end, shift_rows_behind, shifts_of
 
 _CLOSED, _OPEN = 10.0, 100.0
 """The expected maximum of rows in a span with an end, and in a span up to the end of its partition."""
@@ -63,6 +65,9 @@ def recompute_spans(upkeep: Upkeep, running: Running, changed: Bag) -> None:
     else:
         fresh_rows = fresh
     upkeep.insert(fresh_rows)
+    if span.shifts:
+        last = span.written[0 if running.key.descending else 1]
+        shift_rows_behind(upkeep, running, span.rows, span.partition, last, span.shifts)
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,8 @@ class _Span:
     """Whether a row precedes the span."""
     before: Mapping[Column, Column]
     """The columns with the functions' values in the preceding row."""
+    shifts: tuple[Shift, ...]
+    """By how much the functions of later rows move; empty if spans reach the ends of partitions."""
 
 
 def _find_spans(upkeep: Upkeep, running: Running, changed: Bag) -> _Span:
@@ -90,8 +97,10 @@ def _find_spans(upkeep: Upkeep, running: Running, changed: Bag) -> _Span:
     low, high = (composer.fresh(running.key.column, word) for word in ("from_", "to_"))
     nulls = composer.column("nulls")
     partition = {column: composer.fresh(column, "of_") for column in operator.partition}
-    changed_keys = _changed_keys(running, changed, partition, (low, high, nulls), composer)
-    columns = (*partition.values(), low, high, nulls)
+    shifts = shifts_of(running, composer)
+    changed_keys = _changed_keys(running, changed, partition, (low, high, nulls), shifts, composer)
+    added = (column for shift in shifts for column in shift.columns)
+    columns = (*partition.values(), low, high, nulls, *added)
     affected = composer.assign("moved", changed_keys, columns)
     composer.finds[affected.variable] = 1.0
     spans: Operator = affected
@@ -109,9 +118,8 @@ def _find_spans(upkeep: Upkeep, running: Running, changed: Bag) -> _Span:
                 )
                 for ends in bounds:
                     ends[side] = bound
-    return _read_rows_before(
-        upkeep, running, spans, partition, (read[0], read[1]), (written[0], written[1]), nulls
-    )
+    bounds_of = (read[0], read[1]), (written[0], written[1])
+    return _read_rows_before(upkeep, running, spans, partition, *bounds_of, nulls, shifts)
 
 
 def _changed_keys(
@@ -119,9 +127,13 @@ def _changed_keys(
     changed: Bag,
     partition: Mapping[Column, Column],
     columns: tuple[Column, Column, Column],
+    shifts: Sequence[Shift],
     composer: Composer,
 ) -> Operator:
-    """Return the first and the last changed key of each partition, of changes that functions can see."""
+    """Return the first and the last changed key of each partition, of changes that functions can see.
+
+    It also returns by how much later rows move.
+    """
     key, operator = running.key, running.operator
     coarse = look_alike(running.read, composer.types)
     looks = [Item(composer.column("image"), image(coarse))] if coarse else []
@@ -133,7 +145,8 @@ def _changed_keys(
     own = [Aggregate(composer.column(n), filled(t, x=key.column)) for n, t in _OF_KEYS.items()]
     least, most, null = (call.column for call in own)
     total = Aggregate(composer.column("total"), filled("sum(x)", x=net.column))
-    groups: Operator = Grouping(differ, operator.partition, (*own, total))
+    moves = [call for shift in shifts for call in shift.aggregates(net.column)]
+    groups: Operator = Grouping(differ, operator.partition, (*own, total, *moves))
     if not operator.partition:
         groups = Selection(groups, filled("x IS NOT NULL", x=null))
     begin, end = (most, least) if key.descending else (least, most)
@@ -146,13 +159,15 @@ def _changed_keys(
         starts, stops, has = "CASE WHEN n THEN f ELSE x END", "coalesce(x, f)", "n"
     else:
         starts, stops, has = "coalesce(x, l)", "x", "n OR t <> 0" if running.may_end else "true"
-    stops = f"CASE WHEN {ends} THEN {stops} ELSE l END" if running.may_end else "l"
+    if not shifts:
+        stops = f"CASE WHEN {ends} THEN {stops} ELSE l END" if running.may_end else "l"
     terms: dict[str, Column | Scalar] = {"t": total.column, "n": null, "f": first, "l": last}
     start, stop = _filled(starts, x=begin, **terms), _filled(stops, x=end, **terms)
     low, high = (stop, start) if key.descending else (start, stop)
     items = [Item(new, Scalar.column(old)) for old, new in partition.items()]
     values = zip(columns, (low, high, _filled(has, **terms)), strict=True)
-    return Projection(groups, (*items, *(Item(column, value) for column, value in values)))
+    items += [Item(column, value) for column, value in values]
+    return Projection(groups, (*items, *(Item.kept(call.column) for call in moves)))
 
 
 _OF_KEYS = {"least": "min(x)", "most": "max(x)", "has_null": "bool_or(x IS NULL)"}
@@ -230,6 +245,7 @@ def _read_rows_before(
     read: tuple[Column, Column],
     written: tuple[Column, Column],
     nulls: Column,
+    shifts: tuple[Shift, ...],
 ) -> _Span:
     """Add the step that reads the functions' values in the row before each span."""
     composer, key = upkeep.composer, running.key
@@ -256,11 +272,19 @@ def _read_rows_before(
         text = "CASE WHEN t THEN x ELSE y END"
         values = [Item(before[c], filled(text, t=exists, x=names[c], y=others[c])) for c in wanted]
         is_there = filled("coalesce(x, y) IS NOT NULL", x=exists, y=other)
-    kept = dict.fromkeys((*partition.values(), *read, *written, nulls))
-    plan = Projection(spans, (*map(Item.kept, kept), *values, Item(there, is_there)))
+    added = [column for shift in shifts for column in shift.columns]
+    kept = dict.fromkeys((*partition.values(), *read, *written, nulls, *added))
+    plan: Operator = Projection(spans, (*map(Item.kept, kept), *values, Item(there, is_there)))
+    if open_ended := needs_end(shifts, before):
+        side = 0 if key.descending else 1
+        end = composer.fresh(read[side])
+        text = "CASE WHEN c THEN l ELSE x END"
+        value = filled(text, c=open_ended, l=running.limits[side], x=read[side])
+        plan = Projection(plan, (*map(Item.kept, plan.columns), Item(end, value)))
+        read = written = (end, read[1]) if key.descending else (read[0], end)
     rows = composer.assign(SPAN, plan, plan.columns)
-    composer.finds[rows.variable] = _CLOSED if running.may_end else _OPEN
-    return _Span(rows, partition, read, written, nulls, there, before)
+    composer.finds[rows.variable] = _CLOSED if running.may_end or shifts else _OPEN
+    return _Span(rows, partition, read, written, nulls, there, before, shifts)
 
 
 def _is_rank(column: Column, functions: Sequence[Aggregate]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.set_operation import Branch
@@ -143,3 +144,24 @@ def scans_of(rows: Operator) -> Iterator[StateScan]:
         for branch in rows.branches:
             if branch.columns == rows.outputs:
                 yield from scans_of(branch.input)
+
+
+def joined_apart(left: Operator, right: Operator, condition: Scalar) -> Operator:
+    """Return a join whose right side is looked up by index where it is stored.
+
+    PostgreSQL looks up the rows of a union by index only if it can do so in each branch. A union of stored rows
+    and the rows of a variable is therefore joined in two parts.
+    """
+    parts: list[Operator] = [right]
+    if isinstance(right, UnionAll) and all(b.columns == right.outputs for b in right.branches):
+        stored = tuple(b for b in right.branches if isinstance(b.input, StateScan))
+        held = tuple(b for b in right.branches if b not in stored)
+        if stored and held:
+            parts = [
+                replace(right, branches=some) if len(some) > 1 else some[0].input
+                for some in (stored, held)
+            ]
+    joins = [Join(left, part, condition) for part in parts]
+    if len(joins) == 1:
+        return joins[0]
+    return UnionAll(tuple(Branch(join, joins[0].columns) for join in joins), joins[0].columns)

@@ -18,7 +18,6 @@ from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.ids import used_symbols
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.group import Aggregate, Grouping
-from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
@@ -58,6 +57,7 @@ from orchestrator.strategies.viewtree.relation import (
     captured_scan,
     columns_of,
     indexed,
+    joined_apart,
     ring_aggregate,
     scans_of,
     state_name,
@@ -257,11 +257,11 @@ class Views:
             following = max(rest, key=lambda item: len(item.keys.keys() & bound.keys()))
             following = rest[0] if as_listed else following
             rest.remove(following)
-            if as_listed and isinstance(rows, Join):
+            if as_listed and rows is not children[first].rows:
                 rows = Limit(rows, offset=Scalar.read("0"))
             shared = sorted(following.keys.keys() & bound.keys())
             equal = (filled("x = y", x=bound[name], y=following.keys[name]) for name in shared)
-            rows = Join(rows, following.rows, conjunction(equal))
+            rows = joined_apart(rows, following.rows, conjunction(equal))
             for scan in scans_of(following.rows):
                 self.note_probe(scan, (following.keys[name] for name in shared))
             bound = {**following.keys, **bound}

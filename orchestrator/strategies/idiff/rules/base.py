@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -28,6 +29,14 @@ def propagate(
 
 
 @singledispatch
+def propagate_both(
+    operator: Operator, inputs: Sequence[tuple[Diff, ...]], composer: Composer
+) -> tuple[Diff, ...]:
+    """Return the diffs of a result that follow only from diffs of several inputs together."""
+    return ()
+
+
+@singledispatch
 def change(operator: Operator, inputs: tuple[Bag | None, ...], composer: Composer) -> Bag | None:
     """Return the change of an operator's result as a bag, given the changes of its inputs."""
     raise NotModelledError("there is no rule for this operator", operator.label)
@@ -51,10 +60,14 @@ def diffs(
     if not operator.children:
         return diffs_of(operator, conditional.get(operator, []), composer)
     if operator not in composer.diffs:
-        propagated: list[Diff] = []
-        for position, child in enumerate(operator.children):
-            for diff in diffs(child, conditional, composer):
-                propagated += propagate(operator, position, diff, composer)
+        inputs = [diffs(child, conditional, composer) for child in operator.children]
+        propagated = [
+            found
+            for position, changes in enumerate(inputs)
+            for diff in changes
+            for found in propagate(operator, position, diff, composer)
+        ]
+        propagated += propagate_both(operator, inputs, composer)
         composer.diffs[operator] = tuple(propagated)
     return composer.diffs[operator]
 

@@ -2,14 +2,18 @@
 
 Inserts join the new state of the other side; a pair of two inserted rows is computed twice and
 inserted once. Deletes pass, and so do updates of columns that φ does not read: here IDs save the
-join. An update of a column that φ reads deletes the row's old pairs and inserts its new ones. If
-one side has at most one row, such as a total that rows are compared with, all pairs are tested, and
-only the pairs for which the value of φ changed are inserted or deleted.
+join. An update of a column that an equality of φ reads deletes the row's old pairs and inserts its new
+ones. An update of columns that only other comparisons read stays an update, and only the pairs for which
+the value of φ changed are inserted or deleted. So it does if one side has at most one row, such as a
+total that rows are compared with.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+
+from sqlglot import exp
 
 from orchestrator.algebra.analysis.flat import flattened
 from orchestrator.algebra.columns import Column
@@ -19,7 +23,7 @@ from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
-from orchestrator.algebra.scalar import TRUE, Scalar, filled
+from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled, unwrapped
 from orchestrator.engine.access import Lookup, Rows
 from orchestrator.engine.composer import Composer, Part
 from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update
@@ -29,6 +33,7 @@ from orchestrator.strategies.idiff.rules.base import (
     conditions,
     holds_rows,
     propagate,
+    propagate_both,
     rows_after,
     widened,
 )
@@ -49,8 +54,97 @@ def _(operator: Join, position: int, diff: Diff, composer: Composer) -> tuple[Di
         return (diff.passed_on(),)
     if frozenset() in operator.children[position].keys:
         return _crossing_pairs(operator, position, diff, composer)
+    if _keeps_pairs(operator, position, diff):
+        return _turned_pairs(operator, position, diff, composer)
     rows = rows_after(operator.children[position], diff, composer)
     return (Delete(diff.plan, diff.ids), joined(rows))
+
+
+@propagate_both.register
+def _(operator: Join, inputs: Sequence[tuple[Diff, ...]], composer: Composer) -> tuple[Diff, ...]:
+    """Return the diffs of the pairs of two updated rows.
+
+    The other diffs of both sides compare the old values of one row with the new values of the other.
+    """
+    left, right = (
+        [d for d in found if isinstance(d, Update) and _keeps_pairs(operator, position, d)]
+        for position, found in enumerate(inputs)
+    )
+    pairs, rest = _parts(operator)
+    result: list[Diff] = []
+    for one in left:
+        for other in right:
+            wide = [
+                update if holds_rows(side, update) else widened(side, update, composer)
+                for side, update in zip(operator.children, (one, other), strict=True)
+            ]
+            both = Update(
+                pairs.with_children((wide[0].plan, wide[1].plan)),
+                ids_of(pairs),
+                {**wide[0].before, **wide[1].before},
+                one.touched | other.touched,
+                present=True,
+            )
+            result += filter_update(pairs, rest, both, composer)[1:]
+    return tuple(result)
+
+
+def _parts(operator: Join) -> tuple[Join, Scalar]:
+    """Return the join on the equalities between both sides, and the other conditions."""
+    left, right = (frozenset(side.columns) for side in operator.children)
+    equalities: list[Scalar] = []
+    rest: list[Scalar] = []
+    for conjunct in operator.condition.conjuncts:
+        tree = unwrapped(conjunct.tree)
+        is_equality = False
+        if isinstance(tree, exp.EQ):
+            one, other = (conjunct.part(part).references for part in (tree.this, tree.expression))
+            apart = (one <= left and other <= right) or (one <= right and other <= left)
+            is_equality = bool(one) and bool(other) and apart
+        (equalities if is_equality else rest).append(conjunct)
+    return replace(operator, condition=conjunction(equalities)), conjunction(rest)
+
+
+def _keeps_pairs(operator: Join, position: int, update: Update) -> bool:
+    """Return whether an update changes pairs only by conditions that are no equalities of both sides.
+
+    A change of a single row compares its old values with the new rows of the other side, so updated rows there
+    have to give up their pairs.
+    """
+    if any(frozenset() in side.keys for side in operator.children):
+        return False
+    pairs, rest = _parts(operator)
+    own = rest.references & frozenset(operator.children[position].columns)
+    return (
+        bool(rest.references & update.touched)
+        and not pairs.condition.references & update.touched
+        and not rest.subqueries
+        and update.known_before(own)
+        and update.known_after(own)
+    )
+
+
+def _turned_pairs(
+    operator: Join, position: int, diff: Update, composer: Composer
+) -> tuple[Diff, ...]:
+    """Return the update, and the diffs of the pairs for which φ changes its value.
+
+    A changed row of the other side has diffs of its own, so here its values after the change count.
+    """
+    side, other = operator.children[position], operator.children[1 - position]
+    pairs, rest = _parts(operator)
+    if holds_rows(side, diff):
+        both = (other, diff.plan) if position else (diff.plan, other)
+        wide = replace(diff, plan=pairs.with_children(both), ids=ids_of(pairs), present=True)
+    else:
+        wide = widened(pairs, diff, composer)
+    before = {**wide.before, **{column: column for column in other.columns}}
+    wide = replace(wide, before=before)
+    earlier = rest.substitute(wide.as_before)
+    turned = Selection(wide.plan, filled("((x) IS TRUE) <> ((y) IS TRUE)", x=earlier, y=rest))
+    held = composer.assign("turned", turned, turned.columns)
+    _, deleted, inserted = filter_update(pairs, rest, replace(wide, plan=held), composer)
+    return (diff.passed_on(), deleted, inserted)
 
 
 def _crossing_pairs(
@@ -160,4 +254,5 @@ def _moved_clock(
 
 @conditions.register
 def _(operator: Join) -> tuple[frozenset[Column], ...]:
-    return (operator.condition.references,)
+    pairs, rest = _parts(operator)
+    return (pairs.condition.references, rest.references)
