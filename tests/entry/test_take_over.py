@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from psycopg.errors import SyntaxError as SqlSyntaxError
 from psycopg.sql import SQL
 
 from orchestrator.api import Orchestrator
@@ -347,3 +348,15 @@ def test_plain_sql_completes_a_take_over(orc: Orchestrator, isolation: str) -> N
         orc.connection.execute("SELECT idivm.refresh('days')")
     assert orc.execute("SELECT visitors FROM days WHERE day = 9")[0].rows == [(2,)]
     assert orc.check("days")[0].equal
+
+
+@pytest.mark.integration
+def test_the_text_of_an_index_that_cannot_be_read_is_refused_in_the_words_of_users(
+    orc: Orchestrator,
+) -> None:
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    orc.create_view("v", "SELECT id FROM t")
+    with pytest.raises(SqlSyntaxError) as raised:
+        orc.connection.execute("SELECT idivm.create_index('v', 'CREATE INDEX ON v (id)')")
+    assert (raised.value.diag.message_primary or "").startswith("no index on v was created: ")
+    assert "(shop)" in (raised.value.diag.message_hint or "")
