@@ -156,11 +156,14 @@ CREATE TABLE idivm.watermarks (
     seconds     double precision NOT NULL DEFAULT 0,
     total_seconds double precision NOT NULL DEFAULT 0,
     recomputed        boolean NOT NULL DEFAULT false,
-    held_since  timestamptz
+    held_since  timestamptz,
+    content_only boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 COMMENT ON COLUMN idivm.watermarks.cluster IS 'the cluster of the snapshot, by idivm.cluster()';
 COMMENT ON COLUMN idivm.watermarks.changed IS 'rows changed by the last refresh; seconds is what it took';
 COMMENT ON COLUMN idivm.watermarks.recomputed IS 'whether the last refresh recomputed the view';
+COMMENT ON COLUMN idivm.watermarks.content_only IS
+    'whether the tables behind the content are empty, so that the next refresh with changes computes the whole view';
 COMMENT ON COLUMN idivm.watermarks.held_since IS 'when a refresh of the view first waited for its gate; NULL if none did';
 
 -- No index and no foreign key: a refresh writes a row here, and small refreshes are to stay fast.

@@ -216,13 +216,18 @@ def filled(text: str, **terms: Column | Scalar) -> Scalar:
     >>> filled("x > y", x=Column("a"), y=Scalar.read("b + c"))
     Scalar(a > (b + c))
     """
-    placeholders = {Column(name): term for name, term in terms.items()}
-    return Scalar.read(text, placeholders).substitute(
+    return _with_places(text, tuple(terms)).substitute(
         {
-            name: Scalar.column(term) if isinstance(term, Column) else term
-            for name, term in placeholders.items()
+            Column(name): Scalar.column(term) if isinstance(term, Column) else term
+            for name, term in terms.items()
         }
     )
+
+
+@lru_cache(maxsize=1024)
+def _with_places(text: str, names: tuple[str, ...]) -> Scalar:
+    """Return the expression of a text whose names are columns to be replaced."""
+    return Scalar.read(text, map(Column, names))
 
 
 TRUE = Scalar.of(exp.true())

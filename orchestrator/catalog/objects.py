@@ -169,6 +169,14 @@ def lacks_watermark(connection: Connection[Any], view_id: int) -> bool:
     return row is None
 
 
+def has_content_only(connection: Connection[Any], view_id: int) -> bool:
+    """Return whether the tables behind the content of a view wait for the first changes, and are empty."""
+    row = connection.execute(
+        "SELECT FROM idivm.watermarks WHERE view = %s AND content_only", [view_id]
+    ).fetchone()
+    return row is not None
+
+
 def knows_its_tables(connection: Connection[Any], view_id: int) -> bool:
     """Return whether the plan of a view names the tables that it reads by their present oids."""
     row = connection.execute(

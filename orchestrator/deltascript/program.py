@@ -127,9 +127,13 @@ def step_code(program: Program, names: Names, step: Step) -> Code:
     return [*map(SQL, comment(notation)), *_STATEMENTS[type(step)](program, names, step)]
 
 
-def analyse_states(program: Program, names: Names) -> Iterator[Composed]:
+def analyse_states(
+    program: Program, names: Names, *, content_only: bool = False
+) -> Iterator[Composed]:
     """Yield the statements that update the planner's statistics of the state tables."""
     for state in program.states:
+        if content_only and state.role != program.content:
+            continue
         if isinstance(state, BagTable | StateTable):
             yield SQL("ANALYZE {}").format(stored(names, state.role))
 

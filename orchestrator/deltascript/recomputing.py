@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from psycopg.sql import SQL, Composable, Composed, Literal
+from collections.abc import Iterator
 
+from psycopg.sql import SQL, Composable, Composed, Literal
+from sqlglot import exp
+
+from orchestrator.algebra.dialect import Tree, identifier
 from orchestrator.deltascript.costing import completed, note_long, note_recomputed
+from orchestrator.deltascript.leaves import STATE
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     Apply,
     Assign,
     BagTable,
     Program,
+    Query,
     ReadChanges,
     ReplaceContent,
     StateTable,
 )
-from orchestrator.deltascript.query import defined, query_code, stored
+from orchestrator.deltascript.query import defined, query_code, query_text, stored
 from orchestrator.deltascript.writer import (
     Code,
     Lines,
@@ -38,16 +44,7 @@ def recompute(program: Program, names: Names, may_restart: bool) -> Code:
     states = [state for state in program.states if isinstance(state, StateTable)]
     if not states:
         return []
-    keyed = [
-        str(names.sources[step.source.oid].id)
-        for step in program.script
-        if isinstance(step, ReadChanges) and step.source.keyed
-    ]
-    code: Lines = [
-        SQL("PERFORM idivm.require_valid_plan({}, {}, {});").format(
-            Literal(names.id), Literal(names.view), Literal(f"{{{','.join(keyed)}}}")
-        )
-    ]
+    code: Lines = [SQL("PERFORM {};").format(_requirement(program, names))]
     if may_restart:
         code.append(SQL("changed := 0; kind := coalesce(nullif(kind, 'C'), 'R');"))
     order = {role: number for number, role in enumerate(completed(program), start=1)}
@@ -62,6 +59,54 @@ def recompute(program: Program, names: Names, may_restart: bool) -> Code:
     code += branches([(SQL("kept > 0"), note_long(program, names))], noted) if order else noted
     code.append(SQL("RETURN;"))
     return branches([(SQL("rebuild"), code)])
+
+
+def _requirement(program: Program, names: Names) -> Composed:
+    """Return the call that refuses to compute states if the plan relies on a promise that is broken."""
+    keyed = [
+        str(names.sources[step.source.oid].id)
+        for step in program.script
+        if isinstance(step, ReadChanges) and step.source.keyed
+    ]
+    return SQL("idivm.require_valid_plan({}, {}, {})").format(
+        Literal(names.id), Literal(names.view), Literal(f"{{{','.join(keyed)}}}")
+    )
+
+
+def stands_alone(program: Program) -> bool:
+    """Return whether the content can be computed before the other states, and these cost something."""
+    content = program.state(program.content)
+    tables = [state for state in program.states if isinstance(state, StateTable)]
+    return (
+        isinstance(content, StateTable)
+        and len(tables) > 1
+        and not any(state.historic for state in tables)
+    )
+
+
+def fill_content(program: Program, names: Names) -> Iterator[Composed]:
+    """Yield the statements that fill the content alone, while the other states stay empty."""
+    content = program.state(program.content)
+    assert isinstance(content, StateTable)
+    yield SQL("SELECT {}").format(_requirement(program, names))
+    yield refill(content, names, query_text(Query(_without_states(program, content)), names))
+
+
+def _without_states(program: Program, state: StateTable) -> Tree:
+    """Return the query of a state with the queries of other states in their places."""
+
+    def replaced(node: Tree) -> Tree:
+        if not isinstance(node, exp.Table) or node.db != STATE:
+            return node
+        other = program.state(node.name)
+        assert isinstance(other, StateTable)
+        columns = [identifier(column.name) for column in other.columns]
+        return exp.Subquery(
+            this=_without_states(program, other),
+            alias=exp.TableAlias(this=identifier(node.alias_or_name), columns=columns),
+        )
+
+    return state.query.tree.transform(replaced, copy=False)
 
 
 def _if_affected(program: Program, role: str, call: Code) -> Code:

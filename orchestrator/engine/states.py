@@ -50,11 +50,13 @@ def store(
     composer: Composer,
     *,
     followed: bool = True,
+    first: Operator | None = None,
 ) -> StateScan:
     """Store a result under its IDs, and return its scan. The content begins with the columns of the
     view.
 
-    If the result is `followed`, later steps may read its changes.
+    If the result is `followed`, later steps may read its changes. `first` computes the same rows from states
+    that are stored before.
     """
     require_index(ids)
     if not plan.columns:
@@ -78,7 +80,7 @@ def store(
             ),
             key=tuple(outputs[column] for column in ids),
             nullable=tuple(outputs[column] for column in ids if column not in plan.not_null),
-            query=composer.query(renamed(plan, renames), [new for _, new in renames]),
+            query=composer.query(renamed(first or plan, renames), [new for _, new in renames]),
             not_null=tuple(name for column, name in outputs.items() if column in plan.not_null),
         )
     )

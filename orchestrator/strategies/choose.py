@@ -7,6 +7,7 @@ degrees of its most common values make that cheaper.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -47,6 +48,9 @@ SAVED = 5.0
 
 TREE_MARGIN, TREE_SAVED = 0.3, 20.0
 """The margin and the saving for a view tree that replaces another plan."""
+
+CACHE_MARGIN = 0.95
+"""A plan keeps a cache only if it then costs at most this fraction of the plan without the cache."""
 
 MOST_COMPARED = 300
 """Above this number of operators only one variant is planned: planning is slow, and `id` usually wins."""
@@ -252,14 +256,14 @@ def _least(estimates: Mapping[str, Estimate]) -> str:
         for name, estimate in estimates.items()
     }
     for name in others:
-        # A cache takes space, and writing its rows costs more than reading other rows, so the variant
-        # without a cache needs no margin. A view tree stores several views, and the model ignores what
-        # a large diff does to each of them.
+        # A cache takes space, its first rows may cost more than the query, and writing its rows costs more
+        # than reading other rows, so the cache must save something. A view tree stores several views, and
+        # the model ignores what a large diff does to each of them.
         margin, least = MARGIN, SAVED
         if name == Strategy.VIEW_TREE:
             margin, least = TREE_MARGIN, TREE_SAVED
         elif name == _UNCACHED:
-            margin, least = 1.0, 0.0
+            margin, least = 1 / CACHE_MARGIN, -math.inf
         saved = estimates[best].accesses - estimates[name].accesses
         measured = estimates[name].access_microseconds is not None
         if total[name] < margin * total[best] and (measured or saved >= least):

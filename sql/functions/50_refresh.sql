@@ -470,7 +470,7 @@ DECLARE
 BEGIN
     -- idivm.drop_orphans() handles a view that a DROP ... CASCADE took apart. For a relation that is gone,
     -- has_table_privilege returns NULL.
-    SELECT one.name, one.time_dependent, one.has_clock, w.mark, w.refreshes,
+    SELECT one.name, one.time_dependent, one.has_clock, w.mark, w.refreshes, w.content_only,
            one.status = 'invalid' AS recompute, idivm.is_foreign(w) AS is_foreign,
            has_table_privilege(one.state, 'SELECT') IS NULL AS lost,
            (SELECT e.at FROM idivm.view_errors e WHERE e.view = one.id) AS failed_at,
@@ -481,6 +481,12 @@ BEGIN
       AND has_table_privilege(one.definition, 'SELECT') IS NOT NULL;
     IF NOT FOUND THEN
         RETURN NULL;
+    END IF;
+    IF v.content_only AND NOT v.recompute AND NOT v.is_foreign
+       AND (view_id IN (SELECT idivm.synchronous_views()) OR idivm.has_pending(view_id)) THEN
+        -- No writer is to wait for the other tables of a synchronous view.
+        v.recompute := true;
+        why := 'these were the first changes since its content was taken over';
     END IF;
     v.recompute := v.recompute OR v.is_foreign;
     IF by_writer AND v.failed_at > started - interval '1 minute' THEN
@@ -528,6 +534,10 @@ BEGIN
     END IF;
     snapshot := pg_current_snapshot();
     done := idivm.run_program(view_id, v.mark, v.recompute);
+    IF v.content_only AND NOT v.recompute AND done.kind IS NOT NULL THEN
+        -- Changes came after the look at the logs above, and no diff is right without the other tables.
+        done := idivm.run_program(view_id, v.mark, true);
+    END IF;
     IF v.is_table THEN
         PERFORM idivm.show_table(view_id, done.kind IS NOT DISTINCT FROM 'R');
     END IF;
@@ -546,7 +556,8 @@ BEGIN
     SET mark = ROW(snapshot, pg_current_xact_id(), done.marks)::idivm.watermark, cluster = idivm.cluster_of_session(),
         refreshed_at = clock_timestamp(), refreshes = w.refreshes + 1, changed = done.changed,
         recomputed = coalesce(done.kind IN ('A', 'R'), true),
-        seconds = took, total_seconds = w.total_seconds + took, held_since = NULL
+        seconds = took, total_seconds = w.total_seconds + took, held_since = NULL,
+        content_only = w.content_only AND done.kind IS DISTINCT FROM 'R'
     WHERE w.view = view_id;
     IF NOT by_writer OR took >= 0.01 OR done.kind <> 'C' THEN
         INSERT INTO idivm.past_refreshes (view, at, changed, seconds, role, recomputed)

@@ -13,21 +13,43 @@ END
 $$;
 COMMENT ON FUNCTION idivm.runs_in_parallel(text) IS 'whether PostgreSQL would evaluate a query with parallel workers';
 
+-- Run a statement and return the number of rows that it inserts, or the number in its result. To return a row for
+-- each inserted row and to count these rows would take a fifth longer.
+CREATE OR REPLACE FUNCTION idivm.run_counted(statement text, inserts boolean) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    changed bigint;
+BEGIN
+    IF inserts THEN
+        EXECUTE statement;
+        GET DIAGNOSTICS changed = ROW_COUNT;
+    ELSE
+        EXECUTE statement INTO changed;
+    END IF;
+    RETURN changed;
+END
+$$;
+COMMENT ON FUNCTION idivm.run_counted(text, boolean) IS
+    'runs a statement, and returns how many rows it inserts, or the number in its result';
+
 -- Run a statement that reads the rows of a query, which stands between `head` and `tail`, and return the number in
--- its result. If PostgreSQL would use parallel workers for the query, the function first evaluates it into a table
--- of this transaction, because statements that change a table or assign a variable get no parallel workers. The
--- table is not temporary: a transaction with temporary tables cannot be prepared.
+-- its result, or the number of rows that it inserts if it returns no rows. If PostgreSQL would use parallel workers
+-- for the query, the function first evaluates it into a table of this transaction, because statements that change a
+-- table or assign a variable get no parallel workers. The table is not temporary: a transaction with temporary
+-- tables cannot be prepared.
 CREATE OR REPLACE FUNCTION idivm.run_over(state regclass, query text, head text, tail text) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     staged text := format('idivm_state.%I', state::oid || '_staged');
+    inserts boolean := head LIKE 'INSERT %';
     changed bigint;
 BEGIN
     IF current_setting('max_parallel_workers_per_gather') <> '0' AND idivm.runs_in_parallel(query) THEN
         BEGIN
             EXECUTE format('CREATE UNLOGGED TABLE %s AS %s', staged, query);
-            EXECUTE head || 'SELECT * FROM ' || staged || tail INTO changed;
+            changed := idivm.run_counted(head || 'SELECT * FROM ' || staged || tail, inserts);
             EXECUTE 'DROP TABLE ' || staged;
             RETURN changed;
         EXCEPTION WHEN OTHERS THEN
@@ -36,8 +58,7 @@ BEGIN
             changed := NULL;
         END;
     END IF;
-    EXECUTE head || query || tail INTO changed;
-    RETURN changed;
+    RETURN idivm.run_counted(head || query || tail, inserts);
 END
 $$;
 COMMENT ON FUNCTION idivm.run_over(regclass, text, text, text) IS
@@ -72,6 +93,7 @@ DECLARE
     spare text[] := ARRAY(SELECT 'idivm_' || n FROM generate_series(1, 1700) AS n
                           WHERE 'idivm_' || n <> ALL (columns) ORDER BY n LIMIT 2);
     is_empty boolean;
+    changed bigint;
 BEGIN
     SET LOCAL max_parallel_workers_per_gather TO DEFAULT;
     EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s)', state) INTO is_empty;
@@ -80,11 +102,16 @@ BEGIN
         is_empty := true;
     END IF;
     IF is_empty THEN
-        RETURN idivm.run_over(
+        changed := idivm.run_over(
             state, query,
-            format('WITH come AS (INSERT INTO %s (%s) SELECT * FROM (', state, listed),
-            format(') AS f (%s) %s RETURNING 1) SELECT count(*) FROM come', listed,
+            format('INSERT INTO %s (%s) SELECT * FROM (', state, listed),
+            format(') AS f (%s) %s', listed,
                    'ORDER BY ' || (SELECT string_agg(quote_ident(name), ', ') FROM unnest(together) AS name)));
+        -- At the creation of a view, indexes and statistics follow later.
+        IF EXISTS (SELECT FROM pg_class c WHERE c.oid = state AND c.relhasindex AND c.reltuples < 0) THEN
+            EXECUTE format('ANALYZE %s', state);
+        END IF;
+        RETURN changed;
     END IF;
     RETURN idivm.run_over(
         state, query,

@@ -468,8 +468,14 @@ BEGIN
     END IF;
     EXECUTE format('CREATE TABLE idivm_load.%I (%s)', view::oid || '_columns', columns);
     PERFORM set_config('search_path', path, true);
-    EXECUTE format('CREATE %sINDEX %s ON idivm_load.%I %s', CASE WHEN is_unique THEN 'UNIQUE ' END, quote_ident(create_index.name),
-                   view::oid || '_columns', definition);
+    BEGIN
+        EXECUTE format('CREATE %sINDEX %s ON idivm_load.%I %s', CASE WHEN is_unique THEN 'UNIQUE ' END, quote_ident(create_index.name),
+                       view::oid || '_columns', definition);
+    EXCEPTION WHEN syntax_error THEN
+        RAISE syntax_error USING
+            MESSAGE = format('no index on %s was created: %s', view, sqlerrm),
+            HINT = 'Give the text that follows the table in CREATE INDEX: ''(shop)'', or ''USING hash (shop)''.';
+    END;
     PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
     SELECT i.indexrelid INTO created FROM pg_index i WHERE i.indrelid = format('idivm_load.%I', view::oid || '_columns')::regclass;
     IF create_index.name IS NULL THEN

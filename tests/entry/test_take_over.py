@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from psycopg.errors import SyntaxError as SqlSyntaxError
+from psycopg.sql import SQL
 
 from orchestrator.api import Orchestrator
 from orchestrator.catalog.objects import orphans
 from orchestrator.cli.main import main
+from orchestrator.deltascript.plan import StateTable
 from orchestrator.errors import IdivmError
+from orchestrator.runtime.diagnosis.doctor import examine
+from orchestrator.runtime.installation.names import bound, names_of
 
 SHOP = """
     CREATE TABLE sales (id int PRIMARY KEY, shop int, day date, amount numeric(10, 2));
@@ -258,3 +263,100 @@ def test_a_view_is_described_by_a_comment(orc: Orchestrator) -> None:
     assert comment() == "deferred, strategy id)"
     orc.release("v")
     assert comment() is None
+
+
+DAYS = """
+    CREATE TABLE visits (id int PRIMARY KEY, day int NOT NULL, visitor int, seconds int);
+    INSERT INTO visits SELECT i, i % 5, i % 37, i FROM generate_series(1, 400) AS i;
+    CREATE MATERIALIZED VIEW days AS
+        SELECT day, count(DISTINCT visitor) AS visitors, sum(seconds) AS seconds FROM visits GROUP BY day;
+    CREATE MATERIALIZED VIEW sums AS SELECT day, sum(seconds) AS seconds FROM visits GROUP BY day;
+    CREATE MATERIALIZED VIEW busy AS
+        SELECT day FROM (SELECT day, count(DISTINCT visitor) AS n FROM visits GROUP BY day) AS d WHERE n > 36
+"""
+
+
+def stored_rows(orc: Orchestrator, name: str) -> dict[str, int]:
+    """Return the number of rows in each table behind the content of a view."""
+    view = orc.view(name)
+    tables = [s.role for s in view.plan.program.states if isinstance(s, StateTable)]
+    names = bound(orc.connection, names_of(view))
+    counted = {}
+    for role in tables:
+        if role != view.plan.program.content:
+            query = SQL("SELECT count(*)::integer FROM {}").format(names.state(role))
+            [(counted[role],)] = orc.connection.execute(query).fetchall()
+    return counted
+
+
+@pytest.mark.integration
+def test_a_take_over_computes_the_content_and_the_first_changes_compute_the_rest(
+    orc: Orchestrator,
+) -> None:
+    orc.connection.execute(DAYS)
+    assert [report.strategy for report in orc.adopt("days", "sums", "busy")] == ["id", "id", "id"]
+    assert set(stored_rows(orc, "days").values()) == set(stored_rows(orc, "busy").values()) == {0}
+    assert [report.changed for report in orc.refresh()] == [0, 0, 0]
+    assert all(finding.fine for finding in examine(orc.connection))
+    assert all(report.equal for report in orc.check())
+    assert sum(stored_rows(orc, "days").values()) == 0
+
+    orc.execute("UPDATE visits SET visitor = 1000 WHERE id = 7; DELETE FROM visits WHERE id = 8")
+    orc.refresh()
+    assert all(report.equal for report in orc.check())
+    assert orc.execute("SELECT visitors FROM days WHERE day = 2")[0].rows == [(38,)]
+    assert all(rows > 0 for name in ("days", "busy") for rows in stored_rows(orc, name).values())
+    reasons = orc.execute("SELECT view::text, reason FROM idivm.history ORDER BY 1")[0].rows
+    because = "these were the first changes since its content was taken over"
+    assert reasons == [("busy", because), ("days", because), ("sums", None)]
+
+    orc.execute("DELETE FROM visits WHERE id = 9")
+    orc.refresh()
+    assert all(report.equal for report in orc.check())
+    assert orc.execute("SELECT count(*) FROM idivm.history WHERE recomputed")[0].rows == [(2,)]
+    assert all(finding.fine for finding in examine(orc.connection))
+
+
+@pytest.mark.integration
+def test_writers_never_meet_a_view_that_is_only_taken_over(orc: Orchestrator) -> None:
+    orc.connection.execute(DAYS)
+    orc.adopt("days")
+    orc.adopt("busy", maintain="eager")
+    orc.execute("ALTER VIEW days SET (maintain = eager)")
+    orc.connection.execute(
+        "CREATE MATERIALIZED VIEW below AS SELECT day, count(DISTINCT visitor) AS n FROM visits GROUP BY day"
+    )
+    orc.adopt("below")
+    orc.create_view("above", "SELECT max(n) AS n FROM below", maintain="eager")
+    for name in ("days", "busy", "below"):
+        assert all(rows > 0 for rows in stored_rows(orc, name).values())
+    orc.connection.execute("UPDATE visits SET visitor = 1000 WHERE id = 7")
+    assert orc.execute("SELECT visitors FROM days WHERE day = 2")[0].rows == [(38,)]
+    assert all(report.equal for report in orc.check())
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+def test_plain_sql_completes_a_take_over(orc: Orchestrator, isolation: str) -> None:
+    orc.connection.execute(DAYS)
+    orc.adopt("days")
+    with orc.connection.transaction():
+        orc.connection.execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}")
+        orc.connection.execute("INSERT INTO visits VALUES (500, 9, 9, 9), (501, 9, 9, 9)")
+        orc.connection.execute("SELECT idivm.refresh('days')")
+        orc.connection.execute("INSERT INTO visits VALUES (502, 9, 8, 9)")
+        orc.connection.execute("SELECT idivm.refresh('days')")
+    assert orc.execute("SELECT visitors FROM days WHERE day = 9")[0].rows == [(2,)]
+    assert orc.check("days")[0].equal
+
+
+@pytest.mark.integration
+def test_the_text_of_an_index_that_cannot_be_read_is_refused_in_the_words_of_users(
+    orc: Orchestrator,
+) -> None:
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    orc.create_view("v", "SELECT id FROM t")
+    with pytest.raises(SqlSyntaxError) as raised:
+        orc.connection.execute("SELECT idivm.create_index('v', 'CREATE INDEX ON v (id)')")
+    assert (raised.value.diag.message_primary or "").startswith("no index on v was created: ")
+    assert "(shop)" in (raised.value.diag.message_hint or "")

@@ -156,6 +156,14 @@ def test_aggregates_give_the_same_to_the_bit(orc: Orchestrator, spark: Any) -> N
 
 
 @pytest.mark.slow
+def test_groups_of_null_find_their_distinct_values(orc: Orchestrator, spark: Any) -> None:
+    orc.execute(TYPES)
+    query = 'SELECT a, count(DISTINCT b) AS bs, count(*) AS n FROM "T" GROUP BY a'
+    view = made(orc, spark, "v", query, strategy="id")
+    assert by_spark(view) == {"content", "values"}, makers(view)
+
+
+@pytest.mark.slow
 def test_shapes_of_queries(orc: Orchestrator, spark: Any) -> None:
     orc.execute(TYPES)
     shapes = {

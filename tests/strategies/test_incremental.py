@@ -509,6 +509,57 @@ def test_a_cache_that_saves_nothing_is_not_taken(orc):
     assert "\n+ id without a cache: " in orc.explain("v").why
 
 
+def test_a_cache_that_saves_little_is_not_taken(orc):
+    orc.execute(
+        "CREATE TABLE c (id int PRIMARY KEY, region int NOT NULL);"
+        "CREATE TABLE o (id int PRIMARY KEY, c int NOT NULL REFERENCES c, day int NOT NULL, n int NOT NULL);"
+        "INSERT INTO c SELECT g, g % 5 FROM generate_series(1, 100) AS g;"
+        "INSERT INTO o SELECT g, 1 + g % 100, g % 30, g FROM generate_series(1, 5000) AS g;"
+        "CREATE INDEX ON o (c); ANALYZE c, o"
+    )
+    # The cache would have the rows of o with region. A change saves the lookup of the region alone.
+    orc.create_view(
+        "v", "SELECT region, day, sum(n) AS n FROM o JOIN c ON c.id = o.c GROUP BY region, day"
+    )
+    [content] = [s for s in orc.view("v").plan.program.states if isinstance(s, StateTable)]
+    assert content.role == "content"
+    taken, *others = orc.view("v").plan.evidence.reasons
+    cached = next(reason for reason in others if reason.strategy == "id")
+    assert taken.estimate.accesses > cached.estimate.accesses
+
+
+def test_distinct_values_are_found_once(orc):
+    orc.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, g int, h text NOT NULL, x int, y numeric(8, 2), s text);"
+        "INSERT INTO t SELECT i, nullif(i % 7, 0), 'h' || i % 3, nullif(i % 11, 3), i % 13 / 3.0, 's' || i % 5"
+        " FROM generate_series(1, 300) AS i; INSERT INTO t VALUES (999, NULL, 'no value')"
+    )
+    orc.create_view(
+        "v",
+        "SELECT g, h, count(DISTINCT x) AS nx, sum(DISTINCT x) AS sx, avg(DISTINCT y) AS ay, sum(y) AS sy,"
+        " count(DISTINCT s) FILTER (WHERE id > 50) AS ns, count(*) AS n, min(id) AS id FROM t GROUP BY g, h",
+    )
+    orc.create_view(
+        "w", "SELECT count(DISTINCT x) AS nx, sum(DISTINCT y) AS sy, sum(id) AS s FROM t"
+    )
+    for name, values in (("v", 3), ("w", 2)):
+        content = orc.view(name).plan.program.state("content")
+        assert len(content.query.states) == values
+    for change in (
+        "SELECT 1",
+        "UPDATE t SET x = x + 1 WHERE id % 5 = 0",
+        "UPDATE t SET x = NULL WHERE h = 'h1'; DELETE FROM t WHERE g = 3",
+        "TRUNCATE t",
+        "INSERT INTO t VALUES (1, NULL, 'h', NULL, 'NaN', NULL), (2, NULL, 'h', 5, 'NaN', 's')",
+    ):
+        orc.execute(change)
+        orc.refresh()
+        assert all(report.equal for report in orc.check()), change
+        orc.connection.execute("UPDATE idivm.views SET status = 'invalid'")
+        orc.refresh()
+        assert all(report.equal for report in orc.check()), change
+
+
 def test_auto_goes_by_what_a_change_costs(orc):
     orc.execute(TABLES)
     orc.execute(

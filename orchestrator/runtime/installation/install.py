@@ -31,6 +31,7 @@ from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.deltascript import emit, program
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan
+from orchestrator.deltascript.recomputing import fill_content, stands_alone
 from orchestrator.errors import (
     DatabaseError,
     NameTakenError,
@@ -88,7 +89,8 @@ def create_view(
             with suppress(psycopg.Error), connection.transaction():
                 connection.execute("SELECT idivm.uninstall(%s)", [view_id])
             raise
-    for statement in program.analyse_states(plan.program, names):
+    content_only = initialise is None and _waits_with_states(new, plan)
+    for statement in program.analyse_states(plan.program, names, content_only=content_only):
         connection.execute(statement)
     created = catalog.view_by_id(connection, view_id)
     if publications := catalog.publications_of_ours(connection):
@@ -169,12 +171,14 @@ def _outside(schema: str, name: QualifiedName) -> Identifier:
 
 
 def _replaced(connection: Connection[Any], new: NewView, relation: Identifier) -> ViewInfo | None:
+    if new.adopted is not None:
+        return None
     oid = catalog.relation_oid(connection, relation)
     if oid is None:
         return None
     view = catalog.view_by_oid(connection, oid)
     name = relation.as_string(connection)
-    if view is None and (new.waiting is not None or new.adopted is not None):
+    if view is None and new.waiting is not None:
         return None
     if not new.replace:
         raise NameTakenError(f"{name} exists already; choose another name or drop it first.")
@@ -290,6 +294,16 @@ def define(connection: Connection[Any], new: NewView, names: Names) -> None:
         ) from error
 
 
+def _waits_with_states(new: NewView, plan: MaintenancePlan) -> bool:
+    """Return whether a take-over computes the content alone.
+
+    The first refresh with changes computes the other states, and until then the view costs what it cost before.
+    """
+    return (
+        new.adopted is not None and plan.maintain == modes.DEFERRED and stands_alone(plan.program)
+    )
+
+
 def _fill(
     connection: Connection[Any],
     plan: MaintenancePlan,
@@ -306,6 +320,7 @@ def _fill(
     kept = {plan.maintain, *([replaced.maintain] if replaced else [])}
     by_writers = not kept <= modes.BY_REFRESHES or bool(readers)
     attempts = ATTEMPTS if new.waiting or new.adopted else 1
+    content_only = initialise is None and _waits_with_states(new, plan)
     progress.reach(connection, names.view, "compute")
     prepared = initialise(connection, plan, names) if initialise else None
     snapshot = prepared.snapshot if prepared else None
@@ -322,16 +337,22 @@ def _fill(
                     connection.execute(statement)
                 for statement in program.create_program(plan.program, names):
                     connection.execute(statement)
-                connection.execute(SQL("SELECT {}(NULL, true)").format(names.refresh))
+                if content_only:
+                    connection.execute("SET LOCAL row_security = off")
+                    for statement in fill_content(plan.program, names):
+                        connection.execute(statement)
+                    connection.execute("SET LOCAL row_security TO DEFAULT")
+                else:
+                    connection.execute(SQL("SELECT {}(NULL, true)").format(names.refresh))
             progress.reach(connection, names.view, "index")
             for statement in emit.index_states(plan.program, names):
                 connection.execute(statement)
             progress.reach(connection, names.view, "publish")
             connection.execute(
-                "INSERT INTO idivm.watermarks (view, mark, cluster, refreshed_at)"
+                "INSERT INTO idivm.watermarks (view, mark, cluster, refreshed_at, content_only)"
                 " VALUES (%s, ROW(coalesce(%s::pg_snapshot, pg_current_snapshot()), NULL, NULL)::idivm.watermark,"
-                " idivm.cluster(), now())",
-                [names.id, snapshot],
+                " idivm.cluster(), now(), %s)",
+                [names.id, snapshot, content_only],
             )
             if snapshot is None:
                 connection.execute("SELECT idivm.discard_foreign_log(%s)", [names.id])

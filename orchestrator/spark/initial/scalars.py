@@ -197,6 +197,10 @@ class Scalars:
             return self._compared_with_array(
                 node.this, node.expression.expressions[0], exp.NEQ, exp.And
             )
+        left, right = _only_item(node.this), _only_item(node.expression)
+        if isinstance(node, exp.EQ) and left is not None and right is not None:
+            # NULL equals NULL within an array.
+            return self.compared(exp.NullSafeEQ, self.value(left), self.value(right))
         return self.compared(type(node), self.value(node.this), self.value(node.expression))
 
     def compared(self, kind: type[exp.Binary], left: Value, right: Value) -> Value:
@@ -378,6 +382,16 @@ _OPERATORS: dict[type[exp.Expr], str] = {
     exp.Div: "DIV",
     exp.Mod: "%",
 }
+
+
+def _only_item(tree: Tree) -> Tree | None:
+    """Return the item of an array of one item."""
+    node = unwrapped(tree)
+    if isinstance(node, exp.Array) and len(node.expressions) == 1:
+        item: Tree = node.expressions[0]
+        return item
+    return None
+
 
 _RULES: Mapping[type[exp.Expression] | tuple[type[exp.Expression], ...], Callable[..., Value]] = {
     exp.Cast: Scalars._cast,

@@ -44,6 +44,7 @@ from orchestrator.strategies.idiff.added import (
     is_added,
 )
 from orchestrator.strategies.idiff.extremes import Extreme, extreme_of
+from orchestrator.strategies.idiff.from_values import from_values
 from orchestrator.strategies.idiff.ordered import OrderedAggregate, ordered_aggregate, results
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain, not_added
@@ -150,7 +151,13 @@ def _store_groups(
         for argument, type_ in counted.items()
     }
     whole = Grouping(operator.input, operator.by, (*operator.aggregates, rows, *calls))
-    state = store(role, whole, operator.by, composer)
+    first = from_values(
+        whole,
+        [item for item in added if item.distinct],
+        {argument: (counted.state, counted.column) for argument, counted in values.items()},
+        composer,
+    )
+    state = store(role, whole, operator.by, composer, first=first)
     groups = Groups(whole, rows.column, tuple(added), tuple(extremes), tuple(ordered), looks)
     composer.groups[role] = groups
     if changed is not None:
