@@ -7,7 +7,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import dict_row
 
-from orchestrator.frontend.facts import UniqueIndex
+from orchestrator.frontend.facts import PartitionBounds, UniqueIndex
 
 
 def check_columns(connection: Connection[Any], table: int) -> dict[str, tuple[str, ...]]:
@@ -71,3 +71,34 @@ def unique_indexes(connection: Connection[Any], table: int) -> list[UniqueIndex]
         UniqueIndex(**{**row, **{name: tuple(row[name]) for name in ("terms", "types", "columns")}})
         for row in rows
     ]
+
+
+def partition_bounds(connection: Connection[Any], table: int) -> PartitionBounds | None:
+    """Return which rows the partitions of a table accept; None if the table has no bounds."""
+    row = connection.execute(
+        """
+        WITH own AS (
+            SELECT pg_get_partition_constraintdef(%(table)s::oid) AS bound
+        ), leaves AS (
+            SELECT coalesce(array_agg(pg_get_partition_constraintdef(relid)), '{}') AS bounds
+            FROM pg_partition_tree(%(table)s::oid) WHERE isleaf AND relid <> %(table)s::oid
+        )
+        SELECT CASE WHEN c.relkind = 'p' THEN leaves.bounds ELSE ARRAY[own.bound] END,
+               ARRAY(SELECT a.attname::text FROM pg_attribute a
+                     WHERE a.attrelid = c.oid AND a.attnum > 0 AND EXISTS (
+                         SELECT FROM pg_partitioned_table p
+                         WHERE (p.partrelid = c.oid OR p.partrelid IN (
+                                   SELECT relid FROM pg_partition_ancestors(c.oid)))
+                           AND EXISTS (SELECT FROM pg_attribute k
+                                       WHERE k.attrelid = p.partrelid AND k.attname = a.attname
+                                         AND k.attnum = ANY (p.partattrs)))
+                     ORDER BY a.attnum)
+        FROM pg_class c, own, leaves
+        WHERE c.oid = %(table)s::oid AND (c.relkind = 'p' OR own.bound IS NOT NULL)
+        """,
+        {"table": table},
+    ).fetchone()
+    # Without a bound, a partition accepts all rows.
+    if row is None or None in row[0]:
+        return None
+    return PartitionBounds(tuple(row[0]), tuple(row[1]))

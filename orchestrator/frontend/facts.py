@@ -75,6 +75,16 @@ class UniqueIndex:
 
 
 @dataclass(frozen=True)
+class PartitionBounds:
+    """Which rows a partitioned table, or a partition, accepts: those that fulfill any of the bounds."""
+
+    bounds: tuple[str, ...]
+    """Conditions in PostgreSQL's words."""
+    columns: tuple[str, ...]
+    """The columns of the partition keys, without those in expressions."""
+
+
+@dataclass(frozen=True)
 class Index:
     """An index, by oid, and the number of its first column (0 for an expression)."""
 

@@ -21,7 +21,7 @@ from orchestrator.spark.formats.blocks import (
     places,
 )
 from orchestrator.spark.formats.csv_rows import CsvReader
-from orchestrator.spark.formats.json_rows import JsonColumn, JsonReader
+from orchestrator.spark.formats.json_rows import JsonColumn, JsonReader, first_problem
 
 HEADER = "a,b"
 LINES = [
@@ -237,3 +237,12 @@ def test_bytes_that_are_no_text_are_named_with_their_field() -> None:
     for multiline in (None, True):
         rows = CsvReader(3, multiline=multiline).take_apart(Block("t.csv", 0, data, False))
         assert [torn.reason[-15:] for torn in rows.torn] == ["0xff in field 2", "0xe9 in field 1"]
+
+
+def test_the_first_document_that_is_not_json_is_named() -> None:
+    lines = b'{"a": 1}\n{"a": 1, "b:2}\n{"\xff": 1}\n'
+    at, reason = first_problem(lines, False) or (0, "")
+    assert lines[at:].startswith(b'{"a": 1, "b')
+    assert "the document is not JSON" in reason
+    assert first_problem(lines[:9], False) is None
+    assert first_problem(lines[-9:], True) == (0, 'invalid byte sequence for encoding "UTF8": 0xff')

@@ -297,6 +297,34 @@ def test_rows_that_a_unique_index_refuses_are_put_aside(
     assert moved.loaded == 5 - len(rejected)
 
 
+PARTITIONS = [
+    ("LIST (b)", ["FOR VALUES IN (1, 2)", "FOR VALUES IN (3)"], "b"),
+    ("RANGE (a, b)", ["FOR VALUES FROM (0, 0) TO (9, 4)"], "a, b"),
+    ("LIST ((b % 5))", ["FOR VALUES IN (0, 1, 2, 3)"], None),
+    ("LIST (b)", [], "b"),
+]
+
+
+@pytest.mark.parametrize("key, bounds, column", PARTITIONS)
+def test_rows_without_a_partition_are_put_aside(
+    db: Connection[Any], begin: Begin, key: str, bounds: list[str], column: str | None
+) -> None:
+    db.execute(f"CREATE TABLE t (a int, b int) PARTITION BY {key}")  # type: ignore[arg-type]
+    for number, bound in enumerate(bounds):
+        db.execute(f"CREATE TABLE t{number} PARTITION OF t {bound}")  # type: ignore[arg-type]
+    tables = ["t", "t0"] if len(bounds) == 1 else ["t"]
+    for table in tables:
+        load, task = begin(table, quarantine=True)
+        copy_partition(task, 0, 1, [batch(a=[9, 9, 9], b=[2, 4, 3])])
+        moved = end(db, (load, 1))[load.id]
+        query = "SELECT position, column_name, reason FROM idivm.rejected_rows WHERE load = "
+        found = rows(db, query + str(load.id) + " ORDER BY position")
+        rejected = [2] if bounds else [1, 2, 3]
+        assert [row[:2] for row in found] == [(position, column) for position in rejected]
+        assert all("no partition for the row" in row[2] for row in found)
+        assert moved.loaded == 3 - len(rejected)
+
+
 def test_an_upsert_does_not_conflict_with_the_rows_that_it_replaces(
     db: Connection[Any], begin: Begin
 ) -> None:

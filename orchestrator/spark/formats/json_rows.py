@@ -354,6 +354,20 @@ def seen_kinds(documents: Iterable[bytes], multiline: bool, deeply: bool) -> dic
     return {key: list(kinds) for key, kinds in kinds_of_key.items()}
 
 
+def first_problem(data: bytes, multiline: bool) -> tuple[int, str] | None:
+    """Return the byte of the first document that is not JSON, and the reason."""
+    for at, text, start, stop, reason in pieces(data, multiline):
+        if reason is not None:
+            return at, reason
+        try:
+            list(members(text, start, stop))
+        except ValueError as error:
+            return at, _reason(error, start)
+        except RecursionError:
+            return at, _DEEP
+    return None
+
+
 def _kinds(text: str, begin: int, value: Any) -> list[str]:
     """Return the kind of a value; an array has the kinds of its elements, each after brackets."""
     if value is None:

@@ -26,6 +26,7 @@ from orchestrator.spark.formats.json_rows import (
     JsonColumn,
     JsonReader,
     depth_of,
+    first_problem,
     seen_kinds,
     type_of_kinds,
 )
@@ -304,11 +305,13 @@ def _without_documents(lines: DataFrame, reader: JsonReader, paths: Sequence[str
         for piece in in_pieces(batches, reader):
             if (piece.path, piece.split) != last:
                 last, line = (piece.path, piece.split), 1
-            for torn in reader.take_apart(piece).torn[:1]:
+            if problem := first_problem(piece.data, reader.multiline):
+                at, reason = problem
                 file = local_path(piece.path) or piece.path
-                number = line + piece.data.count(b"\n", 0, torn.at)
+                number = line + piece.data.count(b"\n", 0, at)
                 place = f"{file}, line {number}{' of a part' * (piece.split > 0)}"
-                yield pa.record_batch({"problem": [f"{place}: {torn.reason}"]})
+                yield pa.record_batch({"problem": [f"{place}: {reason}"]})
+                return
             line += piece.data.count(b"\n")
 
     schema = StructType([StructField("problem", StringType())])
@@ -355,7 +358,7 @@ def in_pieces(batches: Iterable[Any], reader: Reader) -> Iterator[_Piece]:
             file = local_path(piece.path) or piece.path
             raise LoadError(
                 f"{file}, line {line}{' of a part' * (piece.split > 0)}: the byte 0x{byte:02x} is no "
-                f"character in {error.encoding}: give the file's own --options encoding."
+                f"character in {reader.encoding or error.encoding}: give the file's own --options encoding."
             ) from error
         lines += piece.data.count(b"\n")
 

@@ -12,7 +12,7 @@ from orchestrator.catalog import loads as catalog_loads
 from orchestrator.catalog.loads import PLACE, staging_table
 from orchestrator.catalog.search_path import users_path
 from orchestrator.frontend import catalog
-from orchestrator.frontend.constraints import unique_indexes
+from orchestrator.frontend.constraints import partition_bounds, unique_indexes
 from orchestrator.frontend.facts import ForeignKey, Relation, UniqueIndex
 from orchestrator.spark.loading.ledger import Load
 
@@ -66,6 +66,7 @@ def reject_conflicting(connection: Connection[Any], load: Load) -> None:
         _reject_nulls(
             connection, load, [c.name for c in table.columns if c.not_null and c.name in loaded]
         )
+    _reject_outside(connection, load, table)
     for index in unique_indexes(connection, table.oid) if load.mode != "add" else ():
         if set(index.columns) <= loaded:
             _reject_duplicates(connection, load, table, index)
@@ -88,6 +89,19 @@ def _reject_nulls(connection: Connection[Any], load: Load, names: Sequence[str])
             staging_table(load.id), Identifier(name)
         )
         _reject(connection, load, [name], missing, "the column must not be NULL")
+
+
+def _reject_outside(connection: Connection[Any], load: Load, table: Relation) -> None:
+    """Reject rows that no partition of the table accepts."""
+    bounds = partition_bounds(connection, table.oid)
+    if bounds is None or not set(bounds.columns) <= {column.name for column in load.columns}:
+        return
+    # PostgreSQL wrote these conditions.
+    accepted = SQL(" OR ").join(SQL("({})").format(SQL(bound)) for bound in bounds.bounds)
+    rows = SQL("SELECT ctid FROM {} WHERE ({}) IS NOT TRUE").format(
+        staging_table(load.id), accepted if bounds.bounds else SQL("false")
+    )
+    _reject(connection, load, bounds.columns, rows, "the table has no partition for the row")
 
 
 def _reject_duplicates(
@@ -185,5 +199,9 @@ def _reject(
     shown = SQL(" || chr(9) || ").join(
         SQL("coalesce({}::text, '\\N')").format(Identifier(column.name)) for column in load.columns
     )
-    texts = SQL("{} || ': (' || {} || ')'").format(reason, values)
-    catalog_loads.reject(connection, load.id, rows, ", ".join(names), texts, shown)
+    texts = (
+        SQL("{} || ': (' || {} || ')'").format(reason, values)
+        if names
+        else SQL("{}").format(reason)
+    )
+    catalog_loads.reject(connection, load.id, rows, ", ".join(names) or None, texts, shown)
