@@ -198,7 +198,7 @@ def _store_values(
 
     def valued(plan: Operator, *extra: Column) -> Operator:
         items = (*map(Item.kept, (*groups.by, *extra)), Item(value, scalar))
-        return Selection(Projection(plan, items), filled("x IS NOT NULL", x=value))
+        return Projection(Selection(plan, filled("x IS NOT NULL", x=argument)), items)
 
     rows = Grouping(valued(groups.input), (*groups.by, value))
     change = changed and Bag(valued(changed.plan, changed.sign), changed.sign)
