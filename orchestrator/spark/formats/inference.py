@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 _INFERRED = (
     ("integer", "try_cast({0} AS int) IS NOT NULL AND {0} RLIKE '^(0|-?[1-9][0-9]*)$'"),
     ("bigint", "try_cast({0} AS bigint) IS NOT NULL AND {0} RLIKE '^(0|-?[1-9][0-9]*)$'"),
-    ("numeric", r"{0} RLIKE '^-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]{{1,3}})?$'"),
+    (
+        "numeric",
+        r"{0} RLIKE '^(?!-[0.]+([eE].*)?$)-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]{{1,3}})?$'",
+    ),
     ("boolean", "lower({0}) IN ('true', 'false')"),
     (
         "date",
