@@ -17,7 +17,7 @@ from orchestrator.deltascript.assigning import (
 )
 from orchestrator.deltascript.costing import planned_for, size, switch
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.nulls import with_records, without_nulls
+from orchestrator.deltascript.nulls import nullable_keys, with_nulls_in, with_records, without_nulls
 from orchestrator.deltascript.plan import (
     Apply,
     ChangeKind,
@@ -71,7 +71,8 @@ def _guarded(program: Program, called: Names, step: Apply) -> Code:
             *_statement(program, called, step, gathers=True),
             SQL("PERFORM idivm.gather_rows('on');"),
         ]
-        return branches([(several, gathered), (needed, _statement(program, called, step))])
+        statement = _unmerged(program, step, _statement(program, called, step))
+        return branches([(several, gathered), (needed, statement)])
     code: Code = _by_keys(program, called, step)
     if step.bounded and not program.by_lookups:
         # PostgreSQL expects a third of the rows in any range.
@@ -84,6 +85,7 @@ def _guarded(program: Program, called: Names, step: Apply) -> Code:
     else:
         several_code = _for_several(program, called, step)
         code = hashed_where_several(program, step.query, code, several_code)
+        code = _unmerged(program, step, code)
     return branches([(needed, code)]) if step.needs else code
 
 
@@ -92,9 +94,9 @@ def _by_keys(program: Program, called: Names, step: Apply) -> Lines:
     code = _statement(program, called, step)
     if not _has_nullable_keys(step):
         return code
-    plain = _statement(program, called, _with_nulls_in(step, ()))
+    plain = _statement(program, called, with_nulls_in(step, ()))
     among = _with_nulls(program, called, step, code)
-    return branches([(_without_nulls_pays(step, called), plain)], among)
+    return [*_where_without_nulls(step, called), plain, SQL("ELSE"), among, SQL("END IF;")]
 
 
 def _for_several(program: Program, called: Names, step: Apply) -> Lines:
@@ -126,6 +128,37 @@ def gathers(program: Program, step: Apply, called: Names) -> bool:
         and _reads_variables_alone(step)
         and not _looks_twice(step, called)
     )
+
+
+MERGING = (("enable_mergejoin", "off", "on"),)
+"""The setting that is off if many rows of a state are updated or deleted.
+
+PostgreSQL would read the whole state in the order of an index, and touch a page for each of its rows."""
+
+
+def is_unmerged(program: Program, step: Apply) -> bool:
+    """Return whether a large diff is joined with its state by hashing or by lookups.
+
+    The rows of the state lie in the order of a column that the diff does not name rows by.
+    """
+    state = program.state(step.state)
+    return (
+        step.kind in (ChangeKind.UPDATE, ChangeKind.DELETE)
+        and not program.by_lookups
+        and bool(step.needs)
+        and not step.bounded
+        and isinstance(state, StateTable)
+        and bool(state.together)
+        and state.together[0] not in {column for column, _, _ in step.keys}
+        and {nulls for _, _, nulls in step.keys} == {"none"}
+        and _reads_variables_alone(step)
+    )
+
+
+def _unmerged(program: Program, step: Apply, code: Code) -> Code:
+    if not is_unmerged(program, step):
+        return code
+    return switched_where_large(program, step, code, MERGING)
 
 
 def looks_up(program: Program, step: Apply) -> bool:
@@ -320,23 +353,6 @@ def _has_nullable_keys(step: Apply) -> bool:
     )
 
 
-def _nullable_keys(step: Apply) -> list[str]:
-    """Return the columns of a diff that name rows and may be NULL in some rows."""
-    return [column for _, column, nulls in step.keys if nulls == "some"]
-
-
-def _with_nulls_in(step: Apply, columns: Iterable[str]) -> Apply:
-    """Return a step for the rows of its diff that are NULL in some columns and in no others."""
-    null = frozenset(columns)
-
-    def known(column: str, nulls: Nulls) -> Nulls:
-        if nulls != "some":
-            return nulls
-        return "all" if column in null else "none"
-
-    return replace(step, keys=tuple((k, d, known(d, nulls)) for k, d, nulls in step.keys))
-
-
 def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Lines:
     """Return code for a diff that may hold NULLs in its keys, given the statement for any diff.
 
@@ -345,7 +361,7 @@ def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Li
     rows by plain equalities. Many such columns are compared as a record, in which NULLs are equal
     and by which PostgreSQL can merge.
     """
-    nullable = _nullable_keys(step)
+    nullable = nullable_keys(step)
     if len(nullable) == 1 and not step.bounded:
         return code
     if len(nullable) > _MOST_SPLIT:
@@ -366,25 +382,24 @@ def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Li
             found = SQL("EXISTS (SELECT FROM ({}) AS d WHERE {})").format(
                 query_text(step.query, called), rows
             )
-            split = _statement(program, called, _with_nulls_in(step, null), null=null)
+            split = _statement(program, called, with_nulls_in(step, null), null=null)
             result += branches([(found, split)])
     return result
 
 
-def _without_nulls_pays(step: Apply, called: Names) -> Composed:
-    """Return the condition that a diff holds no NULL in its keys, and is large if that matters.
+def _where_without_nulls(step: Apply, called: Names) -> Lines:
+    """Return the head of IF for a diff that holds no NULL in its keys, and is large if that matters.
 
     An index finds the rows of a small diff also by one column that may be NULL, but not by several, and
     not by that column and a range.
     """
-    nullable = _nullable_keys(step)
-    has_no_null = SQL("NOT EXISTS (SELECT FROM ({}) AS d WHERE {})").format(
-        query_text(step.query, called),
-        listed((SQL("{} IS NULL").format(dotted("d", column)) for column in nullable), " OR "),
+    nullable = nullable_keys(step)
+    null = listed((SQL("{} IS NULL").format(dotted("d", column)) for column in nullable), " OR ")
+    large = SQL("{} > {} AND ").format(size(step.needs), Literal(sizes.FEW))
+    head = SQL("IF {}NOT EXISTS (SELECT FROM (").format(
+        SQL("") if len(nullable) > 1 or step.bounded else large
     )
-    if len(nullable) > 1 or step.bounded:
-        return has_no_null
-    return SQL("{} > {} AND {}").format(size(step.needs), Literal(sizes.FEW), has_no_null)
+    return around(head, query_code(step.query, called), SQL(") AS d WHERE {}) THEN").format(null))
 
 
 def _reads_variables_alone(step: Apply) -> bool:

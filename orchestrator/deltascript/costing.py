@@ -8,7 +8,7 @@ from psycopg.sql import SQL, Composed, Literal
 
 from orchestrator.deltascript import sizes
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import Assign, Program, ReadChanges
+from orchestrator.deltascript.plan import Apply, Assign, Program, ReadChanges
 from orchestrator.deltascript.query import defined
 from orchestrator.deltascript.writer import Code, Lines, filled, listed, name, when
 
@@ -64,7 +64,7 @@ def weigh_changes(program: Program, names: Names) -> Code:
     wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, pending > {})").format(
         Literal(sizes.WEIGHED_FROM), Literal(names.id), Literal(several)
     )
-    large = SQL("pending > {} AND accesses > {}")
+    hurried = SQL("pending > {} AND accesses > {}").format(Literal(several), Literal(sizes.MANY))
     impatient = SQL("late := least(late, clock_timestamp() + interval {});").format(
         Literal(sizes.IMPATIENCE)
     )
@@ -73,7 +73,7 @@ def weigh_changes(program: Program, names: Names) -> Code:
         [
             *filled("accesses := ", terms or [SQL("0")], ";", " + "),
             *when(wins, [SQL("rebuild := true; kind := 'A';")]),
-            *when(large.format(Literal(several), Literal(sizes.MANY)), [impatient]),
+            *([] if program.by_lookups else when(hurried, [impatient])),
         ],
         SQL("END IF;"),
     ]
@@ -102,12 +102,31 @@ def _accesses(program: Program, variable: str) -> Composed:
     return SQL("least({})").format(listed([single, *bounds], ", ")) if bounds else single
 
 
+def completed(program: Program) -> dict[str, int]:
+    """Return the states that a refresh keeps if it gives up later, with the steps that complete them.
+
+    The first state is completed first. States that users see are not kept, because recomputing them
+    counts their changed rows.
+    """
+    computed = [n for n, step in enumerate(program.script) if isinstance(step, Assign)]
+    last = {step.state: n for n, step in enumerate(program.script) if isinstance(step, Apply)}
+    # Parts of relations are recomputed together, by the same threshold.
+    if program.by_lookups or not computed:
+        return {}
+    return {
+        role: n
+        for role, n in sorted(last.items(), key=lambda item: item[1])
+        if role not in program.shown_states and n < computed[-1]
+    }
+
+
 def weigh_step(program: Program, names: Names, step: Assign) -> Code:
     """Return code that recomputes if the rest of the refresh would take longer than that.
 
     At this point the sizes of the diffs that the step reads are known, and so is the time since the
     refresh began. After half the time of a recomputation, no further diff is computed. A refresh
-    that loses the comparison therefore wastes at most half that time, and only once.
+    that loses the comparison therefore wastes at most half that time, and only once. It is recorded
+    as a loss at once if no state is kept, else if the rest takes too long.
     """
     code: Lines = []
     if step.lookups and not program.by_lookups:
@@ -118,11 +137,12 @@ def weigh_step(program: Program, names: Names, step: Assign) -> Code:
         head = f"CONTINUE WHEN pending > {sizes.SEVERAL} AND idivm.recompute_pays({names.id}, "
         code += filled(head, terms, ");", " + ")
     if step != next(other for other in program.script if isinstance(other, Assign)):
-        deadline = SQL("late := idivm.refresh_deadline({}, begun, accesses, {});").format(
-            Literal(names.id), Literal(program.variant)
+        lost = "CASE WHEN kept = 0 THEN accesses END" if completed(program) else "accesses"
+        deadline = SQL("late := idivm.refresh_deadline({}, begun, {}, {});").format(
+            Literal(names.id), SQL(lost), Literal(program.variant)
         )
         # A guaranteed bound holds for each changed row, so many rows may still lose.
-        late = f"pending > {sizes.SEVERAL} AND " if program.by_lookups else ""
+        late = f"pending > {sizes.CHEAP} AND " if program.by_lookups else ""
         late += "clock_timestamp() > late"
         code += when(SQL(late), [deadline])
         code.append(SQL(f"CONTINUE WHEN {late};"))
@@ -134,7 +154,6 @@ def note_cost(program: Program, names: Names) -> Code:
     if not any(isinstance(step, ReadChanges) for step in program.script):
         return []
     view, variant = Literal(names.id), Literal(program.variant)
-    definition = Literal(defined(names).as_string(None))
     return [
         *when(
             SQL("accesses > {} AND pending > {}").format(
@@ -148,12 +167,27 @@ def note_cost(program: Program, names: Names) -> Code:
         ),
         *when(
             SQL("clock_timestamp() > begun + interval {}").format(Literal(sizes.LONG)),
-            [
-                SQL(
-                    "PERFORM idivm.note_long({}, accesses, idivm.query_work({}), begun, {});"
-                ).format(view, definition, variant)
-            ],
+            note_long(program, names),
         ),
+    ]
+
+
+def note_long(program: Program, names: Names) -> Code:
+    """Return code that records whether a long refresh took longer than a recomputation."""
+    definition = Literal(defined(names).as_string(None))
+    return [
+        SQL("PERFORM idivm.note_long({}, accesses, idivm.query_work({}), begun, {});").format(
+            Literal(names.id), definition, Literal(program.variant)
+        )
+    ]
+
+
+def note_recomputed(program: Program, names: Names) -> Code:
+    """Return code that records the time of a recomputation."""
+    return [
+        SQL("PERFORM idivm.note_recomputed({}, begun, {});").format(
+            Literal(names.id), Literal(program.variant)
+        )
     ]
 
 

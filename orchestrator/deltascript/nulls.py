@@ -7,14 +7,15 @@ each row of the diff. Most diffs hold no NULL, and then `stored = diff` is equiv
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from sqlglot import exp
 
 from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.scalar import unwrapped
 from orchestrator.deltascript.leaves import PROGRAM
-from orchestrator.deltascript.plan import Query
+from orchestrator.deltascript.plan import Apply, Nulls, Query
 
 
 def without_nulls(query: Query) -> tuple[Query, frozenset[tuple[str, str]]] | None:
@@ -130,3 +131,20 @@ def _compared(either: exp.Or) -> tuple[exp.EQ, tuple[exp.Column, exp.Column]] | 
     if {unwrapped(test.this) for test in tests} != {left, right}:
         return None
     return equal, (left, right)
+
+
+def nullable_keys(step: Apply) -> list[str]:
+    """Return the columns of a diff that name rows and may be NULL in some rows."""
+    return [column for _, column, nulls in step.keys if nulls == "some"]
+
+
+def with_nulls_in(step: Apply, columns: Iterable[str]) -> Apply:
+    """Return a step for the rows of its diff that are NULL in some columns and in no others."""
+    null = frozenset(columns)
+
+    def known(column: str, nulls: Nulls) -> Nulls:
+        if nulls != "some":
+            return nulls
+        return "all" if column in null else "none"
+
+    return replace(step, keys=tuple((k, d, known(d, nulls)) for k, d, nulls in step.keys))

@@ -13,10 +13,24 @@ from typing import Any
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from orchestrator.deltascript import sizes
-from orchestrator.deltascript.applying import GATHERING, LOOKING_UP, applied, gathers, looks_up
+from orchestrator.deltascript.applying import (
+    GATHERING,
+    LOOKING_UP,
+    MERGING,
+    applied,
+    gathers,
+    is_unmerged,
+    looks_up,
+)
 from orchestrator.deltascript.assigning import HASHING, assigned, looked_up
 from orchestrator.deltascript.capture.table import function_body
-from orchestrator.deltascript.costing import FREELY, note_cost, plan_again, weigh_changes
+from orchestrator.deltascript.costing import (
+    FREELY,
+    completed,
+    note_cost,
+    plan_again,
+    weigh_changes,
+)
 from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.notation import comment
@@ -81,9 +95,12 @@ def program_text(program: Program, names: Names) -> str:
     body: Lines = [*recompute(program, names, attempts)]
     if attempts:
         body.append(SQL("rebuild := true;  -- for CONTINUE"))
-    for step in program.script:
+    kept = {place: number for number, place in enumerate(completed(program).values(), start=1)}
+    for place, step in enumerate(program.script):
         if not isinstance(step, ReadChanges):
             body += step_code(program, names, step)
+        if place in kept:
+            body.append(SQL("kept := {};").format(Literal(kept[place])))
     body += note_cost(program, names)
     if attempts:
         body = [SQL("LOOP"), [*body, SQL("RETURN;")], SQL("END LOOP;")]
@@ -169,6 +186,8 @@ def _settings(program: Program, names: Names) -> SQL:
             switched += GATHERING
         if any(looks_up(program, step) for step in steps):
             switched += LOOKING_UP
+        if any(is_unmerged(program, step) for step in steps):
+            switched += [setting for setting, _, _ in MERGING]
         if any(
             looked_up(step.query) for step in program.script if isinstance(step, Apply | Assign)
         ):
@@ -185,6 +204,7 @@ def _declarations(program: Program, names: Names) -> Code:
         SQL("{} {}[];").format(name(variable), stored(names, shape))
         for variable, shape in program.variables
     ]
+    kept = [SQL("kept integer := 0;")] if completed(program) else []
     return [
         SQL("begun timestamptz := clock_timestamp();"),
         # The first refresh of a session plans its statements.
@@ -195,6 +215,7 @@ def _declarations(program: Program, names: Names) -> Code:
         SQL("consumer xid8 := since.own_xid; own xid8 := pg_current_xact_id_if_assigned();"),
         SQL("accesses double precision := 0; pending bigint := 0; applied bigint; bytes bigint;"),
         SQL("taken bigint; keys bigint; last bigint; work double precision; truncated boolean;"),
+        *kept,
         *(_unnested(filled("", diffs, separator=" ")) if diffs else ()),
     ]
 

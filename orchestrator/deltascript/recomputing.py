@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from psycopg.sql import SQL, Composable, Composed, Literal
 
+from orchestrator.deltascript.costing import completed, note_long, note_recomputed
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     Apply,
@@ -23,6 +24,7 @@ from orchestrator.deltascript.writer import (
     filled,
     listed,
     name,
+    when,
     written,
 )
 
@@ -31,7 +33,7 @@ def recompute(program: Program, names: Names, again: bool) -> Code:
     """Return code that recomputes the states if a recomputation was requested.
 
     With `again`, a refresh may restart. The rows that it wrote before belong to the same
-    transaction and are not counted.
+    transaction and are not counted. States that it had already completed are kept.
     """
     states = [state for state in program.states if isinstance(state, StateTable)]
     if not states:
@@ -48,20 +50,21 @@ def recompute(program: Program, names: Names, again: bool) -> Code:
     ]
     if again:
         code.append(SQL("changed := 0; kind := coalesce(nullif(kind, 'C'), 'R');"))
+    order = {role: number for number, role in enumerate(completed(program), start=1)}
     for state in states:
         head = "changed := changed +" if state.role in program.shown_states else "PERFORM"
-        call = _recomputed(head, state, names, query_code(state.query, names))
-        code += _if_affected(program, state.role, call)
-    code += [
-        SQL("PERFORM idivm.note_recomputed({}, begun, {});").format(
-            Literal(names.id), Literal(program.variant)
-        ),
-        SQL("RETURN;"),
-    ]
+        call: Code = _recomputed(head, state, names, query_code(state.query, names))
+        call = _if_affected(program, state.role, call)
+        if state.role in order:
+            call = when(SQL("kept < {}").format(Literal(order[state.role])), call)
+        code += call
+    noted = note_recomputed(program, names)
+    code += branches([(SQL("kept > 0"), note_long(program, names))], noted) if order else noted
+    code.append(SQL("RETURN;"))
     return branches([(SQL("rebuild"), code)])
 
 
-def _if_affected(program: Program, role: str, call: Lines) -> Code:
+def _if_affected(program: Program, role: str, call: Code) -> Code:
     """Return the call, under the condition that pending changes affect the state, unless all of
     them do.
 

@@ -75,9 +75,9 @@ DECLARE
         E'\nDECLARE\n    number bigint;\nBEGIN\n    IF EXISTS (SELECT FROM %%s) AND NOT (%s) THEN\n'
         '%s        INSERT INTO %s (%skind, %%s)\n        SELECT %s', condition, prepare, log, first, value);
     tail CONSTANT text := E';\n    END IF;\n    RETURN NULL;\nEND\n';
-    -- A content may have columns of any name.
+    -- A content may have columns of any name, also with the sign by which `format` finds its arguments.
     numbered text := format('(SELECT row_number() OVER () AS idivm_nth, %s FROM %%s AS t) AS %%s',
-                            idivm.feed_columns(columns, 't.%2$I AS c_%1$s'));
+                            replace(idivm.feed_columns(columns, 't.%2$I AS c_%1$s'), '%', '%%'));
 BEGIN
     PERFORM idivm.create_content_trigger(functions || '_insert()', triggers || '_insert', content, 'insert',
         format(head, 'new_rows', new_columns) || format('''I'', %s FROM new_rows AS n', new_values) || tail);

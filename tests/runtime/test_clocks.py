@@ -233,6 +233,22 @@ def test_other_uses_of_the_time_are_recomputed(orc: Orchestrator, query: str) ->
     assert all(report.equal for report in orc.check())
 
 
+@pytest.mark.parametrize("negation", ["", "NOT "])
+def test_a_time_in_a_subquery_may_belong_to_the_rows_outside(
+    orc: Orchestrator, negation: str
+) -> None:
+    """An event that is too old has no partner."""
+    orc.execute(TABLES)
+    orc.execute(
+        "INSERT INTO events (id, place, at) VALUES (1, 1, now()), (2, 1, now() - interval '1 day'), (3, 99, now())"
+    )
+    found = (
+        "EXISTS (SELECT FROM places p WHERE p.place = e.place AND e.at > now() - interval '1 hour')"
+    )
+    orc.create_view("v", f"SELECT id FROM events e WHERE {negation}{found}")
+    assert rows(orc, "SELECT id FROM v ORDER BY id") == ([(2,), (3,)] if negation else [(1,)])
+
+
 def test_dropping_a_view_drops_its_clock(orc: Orchestrator) -> None:
     prepare(orc)
     objects = (

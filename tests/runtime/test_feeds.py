@@ -474,3 +474,16 @@ def test_columns_may_have_the_names_of_the_rows_in_queries(orc):
     changes = "SELECT new FROM idivm.changes('v', snapshot => {})"
     assert orc.connection.execute(changes.format("true")).fetchall() == [(row,)]
     assert orc.connection.execute(changes.format("false")).fetchall() == [(row,)]
+
+
+@pytest.mark.parametrize("options", [{"feed": "on"}, {"relation": "table"}])
+def test_columns_may_have_percent_signs(orc, options):
+    """Triggers are written by `format`, which finds its arguments by this sign."""
+    orc.execute('CREATE TABLE t (id int PRIMARY KEY, "100%" int, "%s" int)')
+    orc.create_view("v", 'SELECT id, "100%", "%s" FROM t', **options)
+    orc.execute("INSERT INTO t VALUES (1, 2, 3), (2, 3, 4)")
+    orc.refresh()
+    orc.execute('UPDATE t SET "%s" = 5 WHERE id = 1; DELETE FROM t WHERE id = 2')
+    orc.refresh()
+    assert orc.check("v")[0].equal
+    assert orc.connection.execute(b"TABLE v").fetchall() == [(1, 2, 5)]

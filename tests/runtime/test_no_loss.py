@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from stepping import differences
 
+from orchestrator.deltascript import sizes
+
 pytestmark = pytest.mark.integration
 
 SUMS = "SELECT g, sum(v) AS s, max(v) AS m FROM t GROUP BY g"
@@ -125,3 +127,36 @@ def test_a_rebuild_leaves_out_what_the_changes_do_not_reach(orc):
     orc.execute("UPDATE parts SET price = 0 WHERE id = 7")
     orc.refresh("v")
     assert differences(orc.connection, "v") == []
+
+
+def test_a_refresh_that_gives_up_keeps_the_states_that_it_has_completed(orc, monkeypatch):
+    """It computes the rest from them, and does not read the table again."""
+    monkeypatch.setattr(sizes, "PATIENCE", "0 seconds")
+    orc.execute(
+        "CREATE TABLE items (id int PRIMARY KEY, device int NOT NULL, part int NOT NULL, price int);"
+        "INSERT INTO items SELECT i, i % 70, i % 900, i FROM generate_series(1, 9000) i; ANALYZE items"
+    )
+    sums = "SELECT device, part, sum(price) AS cost FROM items GROUP BY device, part"
+    query = f"SELECT device, max(cost), count(DISTINCT cost) FROM ({sums}) AS q GROUP BY device"
+    orc.create_view("v", query, strategy="id")
+    for change in (
+        "UPDATE items SET price = price + 1 WHERE id = 7",
+        "DELETE FROM items WHERE id IN (8, 78)",
+        "INSERT INTO items VALUES (8, 1, 8, 9), (9001, 71, 901, 1)",
+    ):
+        orc.execute(f"{change}; DELETE FROM idivm.costs")
+        orc.execute("INSERT INTO idivm.costs (view, row_seconds) SELECT id, 1e-15 FROM idivm.views")
+        with orc.connection.transaction():
+            before = rows_read(orc, "items")
+            orc.connection.execute("SELECT * FROM idivm.refresh('v')")
+            assert rows_read(orc, "items") - before < 200
+        assert orc.view("v").recomputed
+        assert differences(orc.connection, "v") == []
+
+
+def rows_read(orc, table):
+    [count] = orc.connection.execute(
+        "SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_all_tables WHERE relname = %s",
+        [table],
+    ).fetchone()
+    return count

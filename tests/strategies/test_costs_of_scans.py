@@ -148,3 +148,26 @@ def test_what_never_runs_or_reads_few_rows_costs_little(orc, query, most):
     orc.execute(TABLES + "; CREATE INDEX ON big (g)")
     orc.create_view("v", query, strategy="id")
     assert max(cost.accesses for cost in orc.view("v").plan.program.costs) < most
+
+
+def test_many_updates_do_not_read_a_state_in_the_order_of_its_key(orc):
+    """Its rows lie in the order of another column, so that each of them would touch a page."""
+    orc.execute(
+        "CREATE TABLE shops (shop int PRIMARY KEY, size int NOT NULL);"
+        "CREATE TABLE items (id int PRIMARY KEY, shop int NOT NULL, price int);"
+        "INSERT INTO shops SELECT i, i % 9 FROM generate_series(0, 79) i;"
+        "INSERT INTO items SELECT i, i * 7919 % 80, i FROM generate_series(1, 60000) i; ANALYZE items, shops"
+    )
+    query = "SELECT size, sum(price) AS cost, count(*) AS n FROM items JOIN shops USING (shop) GROUP BY size"
+    orc.create_view("v", query, strategy="id", cache="on")
+    orc.execute("SET random_page_cost = 1.1; DELETE FROM idivm.costs")
+    orc.execute("INSERT INTO idivm.costs (view, row_seconds) SELECT id, 1 FROM idivm.views")
+    orc.execute("UPDATE items SET price = price + 1 WHERE id % 10 = 0")
+    with orc.connection.transaction():
+        orc.connection.execute("SELECT * FROM idivm.refresh('v')")
+        [read] = orc.connection.execute(
+            "SELECT sum(idx_tup_fetch)::int FROM pg_stat_xact_all_tables WHERE schemaname = 'idivm_state'"
+        ).fetchone()
+    assert read <= 6000
+    assert not orc.view("v").recomputed
+    assert all(report.equal for report in orc.check())

@@ -114,6 +114,10 @@ def test_every_view_follows_every_change(orc, maintain, indexed, older, monkeypa
         ("SELECT a, max(b) AS m FROM r GROUP BY a", "not a sum of products"),
         ("SELECT count(*) AS n FROM r JOIN s ON s.a < r.a", "more than equality"),
         ("SELECT count(*) AS n FROM r LEFT JOIN s ON s.a = r.a", "keeps rows without a partner"),
+        (
+            "SELECT a, count(*) AS n FROM r WHERE NOT EXISTS (SELECT FROM s WHERE s.id = r.id) GROUP BY a",
+            "NOT EXISTS and NOT IN are no joins",
+        ),
         ("SELECT sum(greatest(r.b, s.e)) AS v FROM r JOIN s USING (a)", "not a sum of products"),
         ("SELECT a, count(*) AS n FROM r GROUP BY a HAVING count(*) > (SELECT 1)", "subquery"),
     ],

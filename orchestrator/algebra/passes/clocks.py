@@ -172,7 +172,11 @@ class _Rewriting:
         on_left = [c for c in timed if c.references <= left]
         both = [c for c in timed if c not in on_right and c not in on_left]
         if not isinstance(operator, Join) and (on_left or both):
-            if isinstance(operator, Semijoin) and not both:
+            if (
+                isinstance(operator, Semijoin)
+                and not isinstance(operator, Antisemijoin)
+                and not both
+            ):
                 pass
             else:
                 # A row without a partner stays, so that the condition cannot move below.

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.join import Join
@@ -124,7 +125,9 @@ def _collect(rows: Operator, block: Block, outer: list[Lookup]) -> None:
         _collect(rows.input, block, outer)
         _add(block, rows.condition)
     elif isinstance(rows, Join) or (
-        isinstance(rows, Semijoin) and has_one_partner(rows.right, rows.condition)
+        isinstance(rows, Semijoin)
+        and not isinstance(rows, Antisemijoin)
+        and has_one_partner(rows.right, rows.condition)
     ):
         _collect(rows.left, block, outer)
         _collect(rows.right, block, outer)

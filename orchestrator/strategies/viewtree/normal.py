@@ -74,8 +74,9 @@ def normal_form(
 
 
 _REFUSED: dict[type[Operator], str] = {
-    Semijoin: "EXISTS or IN may find several rows, as its condition covers no key",
+    # The antisemijoin is also an instance of the semijoin.
     Antisemijoin: "NOT EXISTS and NOT IN are no joins",
+    Semijoin: "EXISTS or IN may find several rows, as its condition covers no key",
     LeftJoin: "a left join keeps rows without a partner below the groups",
     Grouping: "a subquery with groups is joined",
     UnionAll: "a union of joins is joined",

@@ -1,12 +1,16 @@
-"""μ(R), WITH RECURSIVE: semi-naive evaluation for inserts with UNION; otherwise recompute.
+"""μ(R), WITH RECURSIVE: with UNION, delete what deleted rows derive, then add what the tables derive.
 
 If base and step consist of operators that are linear in each table, inserted rows can only add to the
 result. The additions start from the new rows of base and step, given the result so far, and continue
 with the step over the rows added last while they are new.
 
-After a delete or update, a row that was derived from a deleted row may still have another derivation.
-Then the whole recursion is recomputed and its result replaced by difference, as for every recursion that
-is not linear.
+A row that was derived from a deleted row may still have another derivation. All such rows are deleted:
+those that base and step derive from deleted rows and the stored result, and what the step derives from
+these along the rows that stay. A deleted row that the tables still derive from the rest of the result is
+an addition like any other. No other row can come back first.
+
+If a table has no key, nothing tells which of its rows stay. Then the whole recursion is recomputed after
+a delete or update, and its result replaced by difference, as for every recursion that is not linear.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.recursive import Recursion, RecursiveScan
 from orchestrator.algebra.operators.scan import Scan
@@ -27,11 +32,11 @@ from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.traversal import rewrite, walk
 from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.deltascript.leaves import StateScan
+from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import ChangeKind
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag, variables
-from orchestrator.engine.leaves import constant, sides
+from orchestrator.engine.leaves import Sides, constant, sides
 from orchestrator.engine.recompute_parts import exchange
 from orchestrator.engine.states import Upkeep, store
 from orchestrator.engine.terms import renamed, same, shown
@@ -50,14 +55,18 @@ tell which of its rows stay. Each round may make such derivations longer."""
 def _(operator: Recursion, composer: Composer, role: str) -> StateScan:
     changed = _variables(operator, composer)
     state = store(role, operator, operator.outputs, composer)
+    upkeep = Upkeep(state, composer)
+    linear = _is_linear(operator)
+    halves = _halves(operator, composer) if linear else None
+    if halves is not None:
+        _derive(upkeep, operator, _delete_derived(upkeep, operator, halves))
+        return state
     kinds = {diff_class.variable: diff_class.kind for diff_class in composer.classes.values()}
     recompute_after = {variable for variable in changed if kinds[variable] is not ChangeKind.INSERT}
-    linear = _is_linear(operator)
     note = "when rows of its tables go or change" if linear else "after every change"
     composer.notes.append(f"the recursion {operator.name} is computed again whole {note}")
     if not linear:
         recompute_after = changed
-    upkeep = Upkeep(state, composer)
     fresh = composer.assign(f"{role}_after", operator, operator.columns, recompute_after)
     exchange(upkeep, state, fresh, recompute_after)
     if linear:
@@ -108,21 +117,12 @@ def changes_of_recursion(
         raise NotModelledError("a recursive UNION ALL of more than joins", operator.label)
     if not changed:
         return
-    scans = {
-        scan: sides(scan, composer)
-        for scan in walk(operator)
-        if isinstance(scan, Scan) and bag(scan, composer) is not None
-    }
-    halves = {scan: scan_halves for scan, scan_halves in scans.items() if scan_halves is not None}
-    if len(halves) < len(scans):
+    halves = _halves(operator, composer)
+    if halves is None:
         first = list(_first_round(operator, state, composer))
         yield _carry_on(operator, operator.step.input, first, composer, changed, FEW)
         return
-
-    def stays(plan: Operator) -> Operator:
-        return halves[plan].kept if isinstance(plan, Scan) and plan in halves else plan
-
-    kept = operator.with_children(tuple(rewrite(child, stays) for child in operator.children))
+    kept = _along_kept_rows(operator, halves)
     rounds: list[tuple[Operator, dict[Operator, Bag]]] = [
         (kept, {half.kept: half.gone for half in halves.values()}),
         (operator, {scan: half.come for scan, half in halves.items()}),
@@ -132,6 +132,78 @@ def changes_of_recursion(
         needs = {name for bag_of_table in changes.values() for name in variables(bag_of_table.plan)}
         first = list(_first_round(recursion, state, composer, changes))
         yield _carry_on(operator, recursion.step.input, first, composer, needs, MOST)
+
+
+def _halves(operator: Recursion, composer: Composer) -> dict[Scan, Sides] | None:
+    """Return the rows of each changed table that go, come and stay, or None if a table has no key."""
+    scans = [
+        scan
+        for scan in walk(operator)
+        if isinstance(scan, Scan) and bag(scan, composer) is not None
+    ]
+    found = {scan: sides(scan, composer) for scan in scans}
+    halves = {scan: of_scan for scan, of_scan in found.items() if of_scan is not None}
+    return halves if len(halves) == len(found) else None
+
+
+def _along_kept_rows(operator: Recursion, halves: Mapping[Scan, Sides]) -> Recursion:
+    """Return the recursion over the rows that stay."""
+
+    def stays(plan: Operator) -> Operator:
+        return halves[plan].kept if isinstance(plan, Scan) and plan in halves else plan
+
+    kept = operator.with_children(tuple(rewrite(child, stays) for child in operator.children))
+    assert isinstance(kept, Recursion)
+    return kept
+
+
+def _delete_derived(
+    upkeep: Upkeep, operator: Recursion, halves: Mapping[Scan, Sides]
+) -> DiffScan | None:
+    """Add the steps that delete the rows with a derivation that used a deleted row; return these rows.
+
+    Take the last deleted row in such a derivation: it was joined with a stored row, and the later steps
+    used only rows that stay.
+    """
+    composer = upkeep.composer
+    kept = _along_kept_rows(operator, halves)
+    gone = {half.kept: half.gone for half in halves.values()}
+    seeds = [
+        Branch(shown(changed.plan, branch.columns), branch.columns)
+        for branch, changed in _first_round(kept, upkeep.state, composer, gone)
+    ]
+    if not seeds:
+        return None
+    needs = {name for changed in gone.values() for name in variables(changed.plan)}
+    united = tuple(map(composer.fresh, operator.outputs))
+    first = Branch(UnionAll(tuple(seeds), united), united)
+    derived, outputs = _continued(operator, first, kept.step, composer)
+    lost = composer.assign(
+        "withdrawn",
+        renamed(derived, zip(outputs, operator.outputs, strict=True)),
+        operator.outputs,
+        sorted(needs),
+        at_most=MOST,
+    )
+    upkeep.delete(lost, upkeep.state.ids)
+    return lost
+
+
+def _continued(
+    operator: Recursion, first: Branch, step: Branch, composer: Composer
+) -> tuple[Recursion, tuple[Column, ...]]:
+    """Return the rows of a first round and what the step derives from them, and their columns."""
+    name = composer.symbols.fresh(operator.name)
+    outputs = tuple(map(composer.fresh, operator.outputs))
+    names = tuple(column.symbol for column in outputs)
+
+    def replace_scan(scan: Operator) -> Operator:
+        if not isinstance(scan, RecursiveScan) or scan.name != operator.name:
+            return scan
+        return replace(scan, name=name, names=names)
+
+    next_rows = replace(step, input=rewrite(step.input, replace_scan))
+    return Recursion(name, first, next_rows, outputs), outputs
 
 
 def _carry_on(
@@ -200,15 +272,7 @@ def _first_round(
     `given` holds changes of tables that replace the changes in the log.
     """
 
-    def replace_scan(scan: Operator) -> Operator:
-        if not isinstance(scan, RecursiveScan) or scan.name != operator.name:
-            return scan
-        before = replace(state, alias=composer.symbols.fresh("s"))
-        unchanged.append(before)
-        return renamed(before, zip(operator.outputs, scan.outputs, strict=True))
-
-    unchanged: list[Operator] = []
-    step = replace(operator.step, input=rewrite(operator.step.input, replace_scan))
+    step, unchanged = _step_from_result(operator, state, composer)
     with composer.joins_not_stored(), composer.other_bags(given):
         composer.bags.update(dict.fromkeys(unchanged))
         changes = [(branch, bag(branch.input, composer)) for branch in (operator.base, step)]
@@ -217,8 +281,24 @@ def _first_round(
             yield branch, changed
 
 
-def _derive(upkeep: Upkeep, operator: Recursion) -> None:
-    """Add the step that inserts the rows derived from inserted rows."""
+def _step_from_result(
+    operator: Recursion, state: StateScan, composer: Composer
+) -> tuple[Branch, list[Operator]]:
+    """Return the step over the result so far, in place of the rows added last, and its scans."""
+    scans: list[Operator] = []
+
+    def replace_scan(scan: Operator) -> Operator:
+        if not isinstance(scan, RecursiveScan) or scan.name != operator.name:
+            return scan
+        result = replace(state, alias=composer.symbols.fresh("s"))
+        scans.append(result)
+        return renamed(result, zip(operator.outputs, scan.outputs, strict=True))
+
+    return replace(operator.step, input=rewrite(operator.step.input, replace_scan)), scans
+
+
+def _derive(upkeep: Upkeep, operator: Recursion, lost: DiffScan | None = None) -> None:
+    """Add the step that inserts the rows derived from inserted rows, and lost rows that are still derived."""
     composer = upkeep.composer
     seeds = []
     for branch, changed in _first_round(operator, upkeep.state, composer):
@@ -227,26 +307,28 @@ def _derive(upkeep: Upkeep, operator: Recursion) -> None:
         groups = Grouping(changed.plan, tuple(dict.fromkeys(branch.columns)), (net,))
         come = Selection(groups, filled("x > 0", x=net.column))
         seeds.append(Branch(shown(come, branch.columns), branch.columns))
+    if lost is not None:
+        step, _ = _step_from_result(operator, upkeep.state, composer)
+        seeds += [_among(branch, lost, upkeep) for branch in (operator.base, step)]
     if not seeds:
         return
-    name = composer.symbols.fresh(operator.name)
-    outputs = tuple(map(composer.fresh, operator.outputs))
-    names = tuple(column.symbol for column in outputs)
     united = tuple(map(composer.fresh, operator.outputs))
-
-    def replace_scan(scan: Operator) -> Operator:
-        if not isinstance(scan, RecursiveScan) or scan.name != operator.name:
-            return scan
-        return replace(scan, name=name, names=names)
-
-    next_rows = rewrite(operator.step.input, replace_scan)
-    derived = Recursion(
-        name,
-        Branch(_new(UnionAll(tuple(seeds), united), united, upkeep), united),
-        Branch(_new(next_rows, operator.step.columns, upkeep), operator.step.columns),
-        outputs,
-    )
+    first = Branch(_new(UnionAll(tuple(seeds), united), united, upkeep), united)
+    columns = operator.step.columns
+    step = replace(operator.step, input=_new(operator.step.input, columns, upkeep))
+    derived, outputs = _continued(operator, first, step, composer)
     upkeep.insert(renamed(derived, zip(outputs, operator.outputs, strict=True)))
+
+
+def _among(branch: Branch, lost: DiffScan, upkeep: Upkeep) -> Branch:
+    """Return the rows of a branch that are among the lost rows."""
+    composer, state = upkeep.composer, upkeep.state
+    pairs = [(column, composer.fresh(column)) for column in lost.columns]
+    names = [new for _, new in pairs]
+    not_null = frozenset(new for old, new in pairs if old in state.not_null)
+    equal = same(zip(branch.columns, names, strict=True), not_null)
+    joined = Join(renamed(lost, pairs), branch.input, equal)
+    return Branch(shown(joined, branch.columns), branch.columns)
 
 
 def _new(rows: Operator, columns: Iterable[Column], upkeep: Upkeep) -> Operator:
