@@ -206,7 +206,7 @@ def reject(
     connection: Connection[Any],
     load: int,
     rows: Composed,
-    column: str,
+    column: str | None,
     reason: Composed,
     composed: Composed,
 ) -> None:

@@ -58,6 +58,33 @@ class Key:
 
 
 @dataclass(frozen=True)
+class UniqueIndex:
+    """A unique index of a table, also over expressions, over some of the rows, or checked at the commit."""
+
+    name: str
+    deferrable: bool
+    nulls_equal: bool
+    """Whether two NULLs count as equal."""
+    condition: str | None
+    """Which rows the index contains, in PostgreSQL's words."""
+    terms: tuple[str, ...]
+    """The indexed expressions with their collations, in PostgreSQL's words."""
+    types: tuple[int, ...]
+    columns: tuple[str, ...]
+    """The columns that the index reads."""
+
+
+@dataclass(frozen=True)
+class PartitionBounds:
+    """Which rows a partitioned table, or a partition, accepts: those that fulfill any of the bounds."""
+
+    bounds: tuple[str, ...]
+    """Conditions in PostgreSQL's words."""
+    columns: tuple[str, ...]
+    """The columns of the partition keys, without those in expressions."""
+
+
+@dataclass(frozen=True)
 class Index:
     """An index, by oid, and the number of its first column (0 for an expression)."""
 

@@ -198,6 +198,7 @@ class _Writer(DataSourceArrowWriter):
 
 def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Writer:
     # Imported here: Spark plans in other processes, and tasks run in further processes.
+    from orchestrator.frontend.constraints import check_columns
     from orchestrator.frontend.statements import parse_name
     from orchestrator.spark.loading import ledger
     from orchestrator.spark.types import handling, pair
@@ -220,6 +221,7 @@ def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Wr
         wanted = [name.strip() for name in options.get("key", "").split(",") if name.strip()]
         key = ledger.key_columns(target, wanted)
         columns = pair(schema, target.relation, target.defaults)
+        checks = check_columns(connection, target.relation.oid)
         load = ledger.begin(
             connection,
             target,
@@ -231,7 +233,7 @@ def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Wr
             layout=catalog_loads.DATA_SOURCE,
         )
     names = tuple(column.name for column in columns)
-    task = CopyTask(dsn, load.id, names, attended=False, **handling(columns))
+    task = CopyTask(dsn, load.id, names, checks=checks, attended=False, **handling(columns))
     return _Writer(task, load)
 
 

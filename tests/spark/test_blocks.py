@@ -21,7 +21,7 @@ from orchestrator.spark.formats.blocks import (
     places,
 )
 from orchestrator.spark.formats.csv_rows import CsvReader
-from orchestrator.spark.formats.json_rows import JsonColumn, JsonReader
+from orchestrator.spark.formats.json_rows import JsonColumn, JsonReader, first_problem
 
 HEADER = "a,b"
 LINES = [
@@ -210,3 +210,39 @@ def test_documents_keep_their_text() -> None:
     found = several.take_apart(block)
     assert found.columns[0].to_pylist() == ["é", "2", None]
     assert [block.data[start : start + 2] for start in found.starts] == [b'{"', b'{"', b"{}"]
+
+
+def test_a_document_with_bytes_that_are_no_text_is_refused_alone() -> None:
+    reader = JsonReader((JsonColumn("t", ("t",)),), multiline=True)
+    for text, values, bad in (
+        (b'{"t": 1}\n{"t":\n"\xc3\xa9\xff"}\n{"t": 3}\n', ["1", "3"], [(1, "0xff")]),
+        (
+            b'[{"t": "\xed\xa0\x80"}, {"t": "\\ud83d\\ude00"}]\n',
+            ["\N{GRINNING FACE}"],
+            [(0, "0xed")],
+        ),
+        (b'{"t": 1}\n{"t":\xff}\n{"t": 3}\n', ["1"], [(1, "0xff; it and the rest of the file")]),
+        (b'{"t": 1}\n{"t":,}\n{"t": 3}\n', ["1"], [(1, "; it and the rest of the file")]),
+    ):
+        rows = reader.take_apart(Block("t.json", 0, text, True))
+        assert rows.columns[0].to_pylist() == values
+        assert [text.count(b"\n", 0, torn.at) for torn in rows.torn] == [line for line, _ in bad]
+        for torn, (_, reason) in zip(rows.torn, bad, strict=True):
+            assert reason in torn.reason
+            assert torn.content.encode()
+
+
+def test_bytes_that_are_no_text_are_named_with_their_field() -> None:
+    data = b'1,"x,\xff",2\n3,y,z\n\xe9,y,z\n'
+    for multiline in (None, True):
+        rows = CsvReader(3, multiline=multiline).take_apart(Block("t.csv", 0, data, False))
+        assert [torn.reason[-15:] for torn in rows.torn] == ["0xff in field 2", "0xe9 in field 1"]
+
+
+def test_the_first_document_that_is_not_json_is_named() -> None:
+    lines = b'{"a": 1}\n{"a": 1, "b:2}\n{"\xff": 1}\n'
+    at, reason = first_problem(lines, False) or (0, "")
+    assert lines[at:].startswith(b'{"a": 1, "b')
+    assert "the document is not JSON" in reason
+    assert first_problem(lines[:9], False) is None
+    assert first_problem(lines[-9:], True) == (0, 'invalid byte sequence for encoding "UTF8": 0xff')

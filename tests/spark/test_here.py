@@ -85,3 +85,21 @@ def test_an_error_at_the_end_names_files_and_table(orc: Orchestrator, files: Pat
     assert orc.connection.execute("SELECT count(*) FROM idivm.load_parts").fetchone() == (0,)
     orc.execute("DROP TRIGGER refuse ON t")
     assert orc.load(files / "1.csv", "t").tables[0].loaded == 2
+
+
+def test_a_header_that_names_a_column_twice_is_refused(orc: Orchestrator, files: Path) -> None:
+    (path := files / "twice.csv").write_text("a,b,a\n1,x,2\n")
+    with pytest.raises(LoadError, match=r"twice.csv, line 1: .* column a several times: .* a0, a2"):
+        orc.load(path, "t")
+    path.write_text("a,a0,a\n1,x,2\n")
+    with pytest.raises(LoadError, match=r"twice.csv, line 1: .* column a several times: correct"):
+        orc.load(path, "t")
+
+
+def test_keys_that_are_checked_at_the_commit_are_named(orc: Orchestrator, files: Path) -> None:
+    orc.execute("CREATE TABLE d (a int UNIQUE DEFERRABLE INITIALLY DEFERRED, b text)")
+    (path := files / "d.csv").write_text("a,b\n1,x\n2,y\n1,z\n")
+    with pytest.raises(LoadError, match=r"d\.csv, line 4, column a: .* the same key: \(1\)"):
+        orc.load(path, "d")
+    (table,) = orc.load(path, "d", on_bad_row="quarantine").tables
+    assert [(row.line, row.column) for row in table.rejected_rows] == [(4, "a")]

@@ -129,12 +129,13 @@ def test_a_table_made_after_a_typed_file(orc: Orchestrator, spark: Any, tmp_path
 def test_a_table_made_after_csv_keeps_what_its_fields_say(
     orc: Orchestrator, spark: Any, tmp_path: Path
 ) -> None:
-    (path := tmp_path / "t.csv").write_text('a,b,c,d,e\n1,"",007,1.50,\n2,5,1,3000000000,\n')
+    (path := tmp_path / "t.csv").write_text('a,b,c,d,e,f\n1,"",007,1.50,,-0\n2,5,1,3000000000,,1\n')
     (table,) = orc.load(path, "made", create=True, spark=spark).tables
-    assert [kind for _, kind in table.columns] == ["integer", "text", "text", "numeric", "text"]
+    kinds = ["integer", "text", "text", "numeric", "text", "text"]
+    assert [kind for _, kind in table.columns] == kinds
     assert rows(orc, "SELECT made::text FROM made ORDER BY a") == [
-        ('(1,"",007,1.50,)',),
-        ("(2,5,1,3000000000,)",),
+        ('(1,"",007,1.50,,-0)',),
+        ("(2,5,1,3000000000,,1)",),
     ]
     with pytest.raises(UsageError, match=r"CSV files has no option comment: each line is a row"):
         orc.load(path, "made", options={"comment": "#"}, spark=spark)

@@ -75,6 +75,10 @@ class Reader(Protocol):
     """Parses blocks of a format into rows."""
 
     @property
+    def encoding(self) -> str | None:
+        """The encoding of the files, if it is not UTF-8."""
+
+    @property
     def spans_lines(self) -> bool:
         """Whether a row may span several lines, so that a file is read in one piece."""
 

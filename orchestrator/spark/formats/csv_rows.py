@@ -268,8 +268,13 @@ class CsvReader:
             data[:rest].decode()
         except UnicodeDecodeError:
             for number in range(len(ends)):
-                if reason := not_utf_8(data[starts[number] : stops[number]]):
-                    reasons[number] = reason
+                row = data[starts[number] : stops[number]]
+                try:
+                    row.decode()
+                except UnicodeDecodeError as error:
+                    before = cuts[np.searchsorted(cuts, starts[number]) :]
+                    wrong_field = np.searchsorted(before, starts[number] + error.start) + 1
+                    reasons[number] = f"{not_utf_8(row)} in field {wrong_field}"
         for row in skipped.tolist():
             reasons.pop(row, None)
         sound = np.ones(len(ends), bool)

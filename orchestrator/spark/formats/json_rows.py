@@ -21,6 +21,8 @@ from orchestrator.spark.formats.blocks import Block, Rows, Torn
 from orchestrator.spark.formats.csv_rows import not_utf_8
 
 _SPACE = re.compile(r"[ \t\n\r]*").match
+_SURROGATE = re.compile("[\ud800-\udfff]").search
+_ESCAPED = "surrogateescape"
 _DEEP = "the document is nested too deep"
 _MORE = "there is more in the line"
 
@@ -91,7 +93,7 @@ class JsonReader:
                 rows.append(row)
                 starts.append(at)
             else:
-                torn.append(Torn(at, reason, text[start:end].strip()))
+                torn.append(Torn(at, reason, _as_text(text[start:end])))
         return Rows(self._columns(rows), starts, torn)
 
     def _columns(self, rows: list[list[Any]]) -> list[Any]:
@@ -133,13 +135,17 @@ def pieces(data: bytes, multiline: bool) -> Iterator[tuple[int, str, int, int, s
     for at, line in lines:
         if not line or line.isspace():
             continue
-        try:
-            text = line.decode()
-        except UnicodeDecodeError:
-            replaced = line.decode(errors="replace")
-            yield at, replaced, 0, len(replaced), not_utf_8(line)
-            continue
-        yield from _documents(at, text, multiline)
+        # A byte that is not UTF-8 becomes a surrogate, so that only its own document is refused.
+        yield from _documents(at, line.decode(errors=_ESCAPED), multiline)
+
+
+def _encoded(text: str) -> bytes:
+    """Return the bytes of a text of a file, also those that are not UTF-8."""
+    return text.encode(errors=_ESCAPED)
+
+
+def _as_text(text: str) -> str:
+    return _encoded(text.strip()).decode(errors="replace")
 
 
 def _documents(
@@ -148,7 +154,8 @@ def _documents(
     """Yield the documents of a text: one, several if lines do not matter, or the elements of arrays."""
     begin = _after_space(text, 0)
     counted, number = begin, 0
-    place = at + len(text[:begin].encode()) if begin else at
+    place = at + len(_encoded(text[:begin])) if begin else at
+    sound = text.isascii() or _SURROGATE(text) is None
     while begin < len(text):
         try:
             if text[begin] == "[":
@@ -160,17 +167,20 @@ def _documents(
                 spans = [(begin, end)]
             if _after_space(text, end) < len(text) and not multiline:
                 raise JSONDecodeError(_MORE, text, end)
-        except ValueError as error:
-            yield place, text, begin, len(text), _reason(error, 0)
-            return
-        except RecursionError:
-            yield place, text, begin, len(text), _DEEP
+        except (ValueError, RecursionError) as error:
+            reason = _DEEP if isinstance(error, RecursionError) else _reason(error, 0)
+            reason = (None if sound else not_utf_8(_encoded(text[begin:]))) or reason
+            if multiline:
+                place += len(_encoded(text[counted:begin]))
+                reason += "; it and the rest of the file count as a single row"
+            yield place, text, begin, len(text), reason
             return
         for start, stop in spans:
             if multiline:
-                place += len(text[counted:start].encode())
+                place += len(_encoded(text[counted:start]))
                 counted = start
-            yield place + (0 if multiline else number), text, start, stop, None
+            wrong = None if sound else not_utf_8(_encoded(text[start:stop]))
+            yield place + (0 if multiline else number), text, start, stop, wrong
             number += 1
         begin = _after_space(text, end)
 
@@ -342,6 +352,20 @@ def seen_kinds(documents: Iterable[bytes], multiline: bool, deeply: bool) -> dic
                 if deeply:
                     kinds.update(dict.fromkeys(_kinds(text, begin, value)))
     return {key: list(kinds) for key, kinds in kinds_of_key.items()}
+
+
+def first_problem(data: bytes, multiline: bool) -> tuple[int, str] | None:
+    """Return the byte of the first document that is not JSON, and the reason."""
+    for at, text, start, stop, reason in pieces(data, multiline):
+        if reason is not None:
+            return at, reason
+        try:
+            list(members(text, start, stop))
+        except ValueError as error:
+            return at, _reason(error, start)
+        except RecursionError:
+            return at, _DEEP
+    return None
 
 
 def _kinds(text: str, begin: int, value: Any) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,10 +21,12 @@ from orchestrator.spark.errors import LoadError
 from orchestrator.spark.formats.arrow import pa, pc
 from orchestrator.spark.formats.blocks import BOM, Block, Range, Reader, blocks, in_rows, local_path
 from orchestrator.spark.formats.csv_rows import CsvReader
+from orchestrator.spark.formats.inference import inferred_types
 from orchestrator.spark.formats.json_rows import (
     JsonColumn,
     JsonReader,
     depth_of,
+    first_problem,
     seen_kinds,
     type_of_kinds,
 )
@@ -59,6 +61,8 @@ class Text:
     new_types: Mapping[str, str]
     """The PostgreSQL types for a table to create."""
     positional: bool = False
+    repeated: Mapping[str, str] = field(default_factory=dict)
+    """The columns whose names are several times in the header, by the names that the load gives them."""
     direct: bool = False
     """Whether tasks open the files themselves, without `where` and `select`."""
 
@@ -110,7 +114,9 @@ def open_csv(
         adds and any(named(name, known) is None for name in (*opened.names, *opened.folders))
     ):
         return opened
-    return replace(opened, new_types=_inferred(opened.scan(), opened))
+    return replace(
+        opened, new_types=inferred_types(opened.scan(), [*opened.names, *opened.folders])
+    )
 
 
 def with_columns(
@@ -119,8 +125,26 @@ def with_columns(
     """Return CSV files with the columns of the first row of the first file."""
     record, fields = _first_record(reader, files, openings)
     reader = replace(reader, width=len(fields), header=record if header else None)
-    names = _names(fields) if header else [f"_c{number}" for number, _ in enumerate(fields)]
-    return Text(reader, tuple(names), None, {}, not header, direct=True)
+    if not header:
+        names = [f"_c{number}" for number, _ in enumerate(fields)]
+        return Text(reader, tuple(names), None, {}, positional=True, direct=True)
+    names = _names(fields)
+    pairs = zip(names, fields, strict=True)
+    repeated = {name: given for name, given in pairs if given and name != given}
+    for name in names:
+        if names.count(name) > 1:
+            raise LoadError(repeated_name(files[0], repeated[name], []))
+    return Text(reader, tuple(names), None, {}, repeated=repeated, direct=True)
+
+
+def repeated_name(file: str, name: str, names: Sequence[str]) -> str:
+    """Return the message for a column that is several times in a header; `names` tell its fields apart."""
+    remedy = (
+        f"choose with --select, where the columns are {', '.join(names)}"
+        if names
+        else "correct the header"
+    )
+    return f"{local_path(file) or file}, line 1: the header names column {name} several times: {remedy}."
 
 
 def open_json(
@@ -138,7 +162,7 @@ def open_json(
     direct = _is_local(lines) and reader.encoding is None and plain
     seen = _seen(lines, reader, deeply=table is None or adds or not direct)
     if not seen:
-        raise LoadError(f"{', '.join(paths)} holds no document to learn the columns from.")
+        raise LoadError(_without_documents(lines, reader, paths))
     columns, new_types = [], {}
     for keys in _alike(seen, table):
         column = named(keys[0], table.columns) if table is not None else None
@@ -272,56 +296,28 @@ def _seen(lines: DataFrame, reader: JsonReader, deeply: bool) -> dict[str, list[
     return {key: list(kinds) for key, kinds in merged.items()}
 
 
-_INFERRED = (
-    ("integer", "try_cast({0} AS int) IS NOT NULL AND {0} RLIKE '^(0|-?[1-9][0-9]*)$'"),
-    ("bigint", "try_cast({0} AS bigint) IS NOT NULL AND {0} RLIKE '^(0|-?[1-9][0-9]*)$'"),
-    ("numeric", r"{0} RLIKE '^-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]{{1,3}})?$'"),
-    ("boolean", "lower({0}) IN ('true', 'false')"),
-    (
-        "date",
-        "try_cast({0} AS date) IS NOT NULL AND {0} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$'",
-    ),
-    (
-        "timestamp without time zone",
-        "try_cast({0} AS timestamp_ntz) IS NOT NULL AND {0} RLIKE"
-        " '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}[ T][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]{{1,6}})?)?$'",
-    ),
-    (
-        "timestamp with time zone",
-        "try_cast({0} AS timestamp) IS NOT NULL AND {0} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}[ T]"
-        "[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}([.][0-9]{{1,6}})?(Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)$'",
-    ),
-)
-"""Types for a column of CSV, with the condition that a text equals the text of a value of the type."""
+def _without_documents(lines: DataFrame, reader: JsonReader, paths: Sequence[str]) -> str:
+    """Return why files have no columns: the first document that is invalid, or that there is none."""
+    from pyspark.sql.types import StringType, StructField, StructType
 
+    def look(batches: Iterable[Any]) -> Iterator[Any]:
+        last, line = None, 0
+        for piece in in_pieces(batches, reader):
+            if (piece.path, piece.split) != last:
+                last, line = (piece.path, piece.split), 1
+            if problem := first_problem(piece.data, reader.multiline):
+                at, reason = problem
+                file = local_path(piece.path) or piece.path
+                number = line + piece.data.count(b"\n", 0, at)
+                place = f"{file}, line {number}{' of a part' * (piece.split > 0)}"
+                yield pa.record_batch({"problem": [f"{place}: {reason}"]})
+                return
+            line += piece.data.count(b"\n")
 
-def _inferred(rows: DataFrame, text: Text) -> dict[str, str]:
-    """Return types for CSV columns: the first type that represents all texts of a column."""
-    from pyspark.sql import functions as f
-
-    names = [*text.names, *text.folders]
-    numbered = rows.toDF(*(f"c{number}" for number, _ in enumerate(rows.columns)))
-    counts = [f.count(f"c{number}") for number, _ in enumerate(names)]
-    counts += [
-        f.expr(f"count_if({condition.format(f'c{number}')})")
-        for number, _ in enumerate(names)
-        for _, condition in _INFERRED
-    ]
-    results = list(
-        numbered.agg(*(count.alias(str(n)) for n, count in enumerate(counts))).collect()[0]
-    )
-    result = {}
-    for position, name in enumerate(names):
-        fitting = results[len(names) + position * len(_INFERRED) :]
-        result[name] = next(
-            (
-                kind
-                for (kind, _), number in zip(_INFERRED, fitting, strict=False)
-                if number == results[position] > 0
-            ),
-            "text",
-        )
-    return result
+    schema = StructType([StructField("problem", StringType())])
+    for row in _mapped(lines, look, schema).limit(1).collect():
+        return f"No document is valid. {row[0]}."
+    return f"{', '.join(paths)} holds no document to learn the columns from."
 
 
 @dataclass(frozen=True)
@@ -362,7 +358,7 @@ def in_pieces(batches: Iterable[Any], reader: Reader) -> Iterator[_Piece]:
             file = local_path(piece.path) or piece.path
             raise LoadError(
                 f"{file}, line {line}{' of a part' * (piece.split > 0)}: the byte 0x{byte:02x} is no "
-                f"character in {error.encoding}: give the file's own --options encoding."
+                f"character in {reader.encoding or error.encoding}: give the file's own --options encoding."
             ) from error
         lines += piece.data.count(b"\n")
 

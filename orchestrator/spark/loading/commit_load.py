@@ -17,11 +17,12 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from orchestrator.catalog import loads as catalog_loads
 from orchestrator.catalog import relation_oid
-from orchestrator.catalog.loads import PLACE, staging_table
+from orchestrator.catalog.loads import staging_table
 from orchestrator.catalog.search_path import users_path
-from orchestrator.frontend import catalog
-from orchestrator.frontend.facts import ForeignKey, Relation
+from orchestrator.frontend.constraints import unique_indexes
+from orchestrator.frontend.facts import Relation
 from orchestrator.spark.errors import LoadError
+from orchestrator.spark.loading.conflicts import references, reject_conflicting, same, table_name
 from orchestrator.spark.loading.ledger import Load, added, plain
 from orchestrator.spark.streams.changes import deletes, not_older, prepare_changes
 from orchestrator.spark.streams.sums import add, lock
@@ -53,7 +54,7 @@ def in_order(loads: Sequence[Load]) -> list[Load]:
         free = [
             oid
             for oid, load in waiting.items()
-            if not {key.target for key in _references(load)} & (set(waiting) - {oid})
+            if not {key.target for key in references(load)} & (set(waiting) - {oid})
         ]
         # Tables that reference each other in a cycle go in any order: deferred checks may accept it.
         for oid in free or list(waiting)[:1]:
@@ -71,7 +72,7 @@ def commit_loads(
     for load in ordered:
         lock_and_verify(connection, load, parts[load.id])
     rejects = any(load.quarantine for load in ordered)
-    if rejects and all(map(_refused_on_insert, ordered)):
+    if rejects and all(_refused_on_insert(connection, load) for load in ordered):
         # Most loads have no row that violates a key, and searching for such rows reads and sorts all rows.
         try:
             with connection.transaction():
@@ -81,10 +82,14 @@ def commit_loads(
     return _move_all(connection, ordered, rejects)
 
 
-def _refused_on_insert(load: Load) -> bool:
+def _refused_on_insert(connection: Connection[Any], load: Load) -> bool:
     """Return whether PostgreSQL refuses on insert each row that a quarantine would reject."""
-    deferred = any(key.deferrable for key in _references(load))
-    return not deferred and not _updates_rows(load)
+    table = load.target.relation
+    if _updates_rows(load) or any(key.deferrable for key in references(load)):
+        return False
+    return table is None or not any(
+        index.deferrable for index in unique_indexes(connection, table.oid)
+    )
 
 
 def _updates_rows(load: Load) -> bool:
@@ -99,7 +104,7 @@ def _move_all(connection: Connection[Any], ordered: list[Load], rejects: bool) -
         for column in load.columns:
             # First, because a table with pending trigger events cannot be altered.
             if column.added and load.target.relation is not None:
-                connection.execute(added(_name(connection, load), column))
+                connection.execute(added(table_name(connection, load), column))
         prepare_changes(connection, load)
         # These staging tables are joined with other tables.
         if load.mode != "append" or (load.quarantine and rejects):
@@ -144,7 +149,7 @@ def _remove(connection: Connection[Any], load: Load) -> int:
     """Delete the rows that `replace` does not find in the source, or that changes delete; return how many."""
     table = load.target.relation
     if table is not None and (rows := deletes(connection, load)) is not None:
-        conditions = [_same(connection, table, load.key)]
+        conditions = [same(connection, table, load.key)]
         if (not_late := not_older(load, Identifier("t"), Identifier("s"))) is not None:
             conditions.append(not_late)
         return _write(
@@ -159,7 +164,7 @@ def _remove(connection: Connection[Any], load: Load) -> int:
     statement = SQL("DELETE FROM {} AS t").format(name)
     if compares(load):
         statement += SQL(" WHERE NOT EXISTS (SELECT FROM {} AS s WHERE {})").format(
-            staging_table(load.id), _same(connection, table, load.key)
+            staging_table(load.id), same(connection, table, load.key)
         )
     return _write(connection, statement)
 
@@ -176,27 +181,27 @@ def compares(load: Load) -> bool:
 def _move(connection: Connection[Any], load: Load, removed: int, rejects: bool) -> Moved:
     table = load.target.relation
     if load.quarantine and rejects:
-        _reject_conflicting(connection, load)
+        reject_conflicting(connection, load)
     if table is None:
         _create(connection, load)
     names = SQL(", ").join(Identifier(column.name) for column in load.moved)
     statement = SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} AS s").format(
-        _name(connection, load), names, names, staging_table(load.id)
+        table_name(connection, load), names, names, staging_table(load.id)
     )
     if table is not None and load.mode == "add":
         lock(connection, table)
-        statement = add(load, table, _same(connection, table, load.key))
+        statement = add(load, table, same(connection, table, load.key))
     elif table is not None and _updates_rows(load):
         statement += _on_conflict(load, table)
     loaded = _write(connection, statement)
     if table is None and load.key:
         connection.execute(
             SQL("ALTER TABLE {} ADD PRIMARY KEY ({})").format(
-                _name(connection, load), SQL(", ").join(map(Identifier, load.key))
+                table_name(connection, load), SQL(", ").join(map(Identifier, load.key))
             )
         )
     read, rejected = catalog_loads.note_done(
-        connection, load.id, _name(connection, load).as_string(connection), loaded
+        connection, load.id, table_name(connection, load).as_string(connection), loaded
     )
     return Moved(read, loaded, removed, rejected)
 
@@ -207,24 +212,12 @@ def _write(connection: Connection[Any], statement: Composed) -> int:
         return connection.execute(statement).rowcount
 
 
-def _name(connection: Connection[Any], load: Load) -> Identifier:
-    table, name = load.target.relation, load.target.name
-    if table is not None:
-        return Identifier(table.schema, table.name)
-    if name.schema:
-        return name.identifier
-    with users_path(connection):
-        row = connection.execute("SELECT pg_catalog.current_schema()").fetchone()
-    assert row is not None
-    return Identifier(row[0], name.name)
-
-
 def _create(connection: Connection[Any], load: Load) -> None:
     listed = [
         SQL("{} {}").format(Identifier(column.name), SQL(column.type)) for column in load.columns
     ]
     connection.execute(
-        SQL("CREATE TABLE {} ({})").format(_name(connection, load), SQL(", ").join(listed))
+        SQL("CREATE TABLE {} ({})").format(table_name(connection, load), SQL(", ").join(listed))
     )
 
 
@@ -251,124 +244,3 @@ def _on_conflict(load: Load, table: Relation) -> Composed:
             for column in changing
         ),
     )
-
-
-def _same(
-    connection: Connection[Any],
-    table: Relation,
-    columns: Sequence[str],
-    staged: Sequence[str] | None = None,
-) -> Composed:
-    """Return the condition that a row t of a table has the key of a row s, with the equality of its type."""
-    types = {column.name: column.type_oid for column in table.columns}
-    equal = catalog.equality_operators(connection, [types[column] for column in columns])
-    return SQL(" AND ").join(
-        SQL("t.{} OPERATOR({}) s.{}").format(
-            Identifier(there), equal[types[there]], Identifier(here)
-        )
-        for there, here in zip(columns, staged or columns, strict=True)
-    )
-
-
-def _references(load: Load) -> tuple[ForeignKey, ...]:
-    return load.target.relation.foreign_keys if load.target.relation else ()
-
-
-def _reject_conflicting(connection: Connection[Any], load: Load) -> None:
-    """Reject rows that are valid but conflict with other rows."""
-    table = load.target.relation
-    if table is None:
-        _reject_nulls(connection, load, load.key)
-        _reject_repeated(connection, load, load.key)
-        return
-    loaded = {column.name for column in load.columns}
-    if load.op is not None and load.mode == "upsert":
-        _reject_nulls(
-            connection, load, [c.name for c in table.columns if c.not_null and c.name in loaded]
-        )
-    for key in table.usable_keys if load.mode != "add" else ():
-        names = [table.column(attnum).name for attnum in key.columns]
-        if not set(names) <= loaded:
-            continue
-        _reject_repeated(connection, load, names)
-        may_conflict = load.mode == "append" or (
-            load.mode == "upsert" and set(names) != set(load.key)
-        )
-        if may_conflict:
-            conflicting = SQL(
-                "SELECT s.ctid FROM {} AS s WHERE EXISTS (SELECT FROM {} AS t WHERE {})"
-            )
-            conflicting_rows = conflicting.format(
-                staging_table(load.id), _name(connection, load), _same(connection, table, names)
-            )
-            _reject(
-                connection, load, names, conflicting_rows, "the table has a row with the same key"
-            )
-    for reference in table.foreign_keys:
-        names = [table.column(attnum).name for attnum in reference.columns]
-        if set(names) <= loaded:
-            _reject(
-                connection,
-                load,
-                names,
-                _dangling(connection, load, reference, names),
-                f"the row that it refers to is missing ({reference.name})",
-            )
-
-
-def _reject_nulls(connection: Connection[Any], load: Load, names: Sequence[str]) -> None:
-    """Reject rows with NULL in columns that the staging table does not check."""
-    for name in names:
-        missing = SQL("SELECT ctid FROM {} WHERE {} IS NULL").format(
-            staging_table(load.id), Identifier(name)
-        )
-        _reject(connection, load, [name], missing, "the column must not be NULL")
-
-
-def _reject_repeated(connection: Connection[Any], load: Load, names: Sequence[str]) -> None:
-    if names:
-        reason = "the source has a row before it with the same key"
-        _reject(connection, load, names, _repeated(load, names), reason)
-
-
-def _repeated(load: Load, names: Sequence[str]) -> Composed:
-    return SQL(
-        "SELECT ctid FROM (SELECT ctid, row_number() OVER (PARTITION BY {} ORDER BY {}) AS n"
-        " FROM {}) AS s WHERE n > 1"
-    ).format(
-        SQL(", ").join(map(Identifier, names)),
-        Identifier(PLACE),
-        staging_table(load.id),
-    )
-
-
-def _dangling(
-    connection: Connection[Any], load: Load, reference: ForeignKey, names: Sequence[str]
-) -> Composed:
-    other = catalog.relations(connection, [reference.target])[reference.target]
-    targets = [other.column(attnum).name for attnum in reference.target_columns]
-    referenced = SQL("EXISTS (SELECT FROM {} AS t WHERE {})").format(
-        Identifier(other.schema, other.name), _same(connection, other, targets, names)
-    )
-    if load.target.relation is not None and other.oid == load.target.relation.oid:
-        referenced += SQL(" OR EXISTS (SELECT FROM {} AS t WHERE {})").format(
-            staging_table(load.id), _same(connection, other, targets, names)
-        )
-    return SQL("SELECT s.ctid FROM {} AS s WHERE {} AND NOT ({})").format(
-        staging_table(load.id),
-        SQL(" AND ").join(SQL("s.{} IS NOT NULL").format(Identifier(name)) for name in names),
-        referenced,
-    )
-
-
-def _reject(
-    connection: Connection[Any], load: Load, names: Sequence[str], rows: Composed, reason: str
-) -> None:
-    values = SQL(" || ', ' || ").join(
-        SQL("coalesce({}::text, 'NULL')").format(Identifier(name)) for name in names
-    )
-    line = SQL(" || chr(9) || ").join(
-        SQL("coalesce({}::text, '\\N')").format(Identifier(column.name)) for column in load.columns
-    )
-    texts = SQL("{} || ': (' || {} || ')'").format(reason, values)
-    catalog_loads.reject(connection, load.id, rows, ", ".join(names), texts, line)

@@ -7,11 +7,10 @@ batch and its text, not for its partition.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,7 @@ from orchestrator.spark.formats.blocks import (
 )
 from orchestrator.spark.formats.csv_rows import CsvReader
 from orchestrator.spark.loading.encode import Lines, encode, numbered
+from orchestrator.spark.refusals import line_of, null_character, quoted, rejected
 
 CORRUPT = "idivm: corrupt"
 """The column with the reason why a row could not be parsed; NULL for other rows."""
@@ -67,6 +67,8 @@ class CopyTask:
     """The decimal places of columns of times, if the values may have more places than the type."""
     table: str = ""
     """The table's name in messages."""
+    checks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The columns of each CHECK constraint."""
     attended: bool = True
     """Whether a driver's session holds the load's lock."""
 
@@ -235,17 +237,23 @@ class _Writer:
                 ):
                     self._send(copy, numbered(data, self._places(positions), reader.separator))
             except (DataError, IntegrityError) as error:
-                return (_line(error, self.task.load) or 1) - 1
+                return (line_of(error, self.task.load) or 1) - 1
             self.read += number
         return None
 
     def _write(self, batches: Iterable[tuple[Any, Any]]) -> None:
         if not self.task.quarantine:
-            encoded = (self._encoded(batch) for batch, _ in batches)
-            self._copy_all(lines.data(0, len(lines)) for lines in encoded)
+            self._copy_all(starmap(self._text, batches))
             return
         for batch, positions in batches:
             self._copy_sound(self._encoded(batch, self._places(positions)), positions)
+
+    def _text(self, batch: Any, positions: Any) -> memoryview:
+        """Return a batch as text; stop at a character 0, for which PostgreSQL would not name the column."""
+        lines = self._encoded(batch)
+        if self.reader is None and (row := lines.first_with(b"\0")) is not None:
+            raise _StoppedError(null_character(self.task, int(positions[row]), lines.text(row)))
+        return lines.data(0, len(lines))
 
     def _places(self, positions: Any) -> Any:
         return positions + (self.part << PLACE_BITS)
@@ -318,25 +326,29 @@ class _Writer:
                 for text in texts:
                     self._send(copy, memoryview(text))
         except (DataError, IntegrityError) as error:
-            line = _line(error, self.task.load)
+            line = line_of(error, self.task.load)
             if line is None:
                 raise
             # No row was left out before it, so lines are rows.
-            raise _StoppedError(
-                self._with_place(_rejected(error, line, _quoted(error), self.task), line - 1)
-            ) from error
+            raise _StoppedError(self._refused(error, line - 1)) from error
 
-    def _with_place(self, rejected: Rejected, row: int) -> Rejected:
-        """Add the place in the file to a copied row, if this task has read the file."""
+    def _refused(self, error: psycopg.Error, row: int) -> Rejected:
+        """Return a refused row, with its place and values if this task has read the file."""
+        content = quoted(error)
         if self.reader is None:
-            return rejected
+            return rejected(error, row + 1, content, self.task)
         after = bisect_left(self.sent, row + 1, key=lambda item: item[0])
         before, block, size = self.sent[after - 1]
         rows = self.reader.take_apart(reread(block, size))
         torn = {row_torn.at: row_torn.reason for row_torn in rows.torn} if self.raw else {}
         start = sorted([*map(int, rows.starts), *torn])[row - before]
-        reason = torn.get(start, rejected.reason)
-        return self._located(replace(rejected, reason=reason), block, start)
+        values: list[str | None] = []
+        if start not in torn:
+            index = bisect_left(rows.starts, start)
+            values = [column[index].as_py() for column in rows.columns]
+        refused = rejected(error, row + 1, content, self.task, values)
+        reason = torn.get(start, refused.reason)
+        return self._located(replace(refused, reason=reason), block, start)
 
     def _copy_sound(self, lines: Lines, positions: Any, sound: int | None = None) -> None:
         """Copy the rows of a batch that PostgreSQL accepts, and reject the others.
@@ -351,14 +363,14 @@ class _Writer:
                 self._copy_range(lines, start, end)
                 start, step = end, step * 4
             except (DataError, IntegrityError) as error:
-                line = _line(error, self.task.load)
+                line = line_of(error, self.task.load)
                 if line is None:
                     raise
                 bad = start + line - 1
                 if bad > start:
                     self._copy_range(lines, start, bad)
                 content = lines.text(bad).split("\t", 1)[1]
-                self._leave_out(_rejected(error, int(positions[bad]), content, self.task))
+                self._leave_out(rejected(error, int(positions[bad]), content, self.task))
                 start, step, after = bad + 1, max(_FEW, bad - after), bad + 1
 
     def _copy_range(self, lines: Lines, start: int, end: int) -> None:
@@ -379,37 +391,6 @@ class _Writer:
                 f"More than {self.task.most_rejected:,} rows of one partition are bad, lastly: "
                 f"{row.reason}. Check format and options, or allow more (--max-bad-rows)."
             )
-
-
-def _line(error: psycopg.Error, load: int) -> int | None:
-    """Return the line at which a COPY failed, independent of the server's language."""
-    # Errors in JSON values put other lines before it.
-    match = re.search(rf"^COPY l{load}\D+(\d+)", error.diag.context or "", re.MULTILINE)
-    return int(match[1]) if match else None
-
-
-def _rejected(error: psycopg.Error, position: int, content: str, task: CopyTask) -> Rejected:
-    context = r"^COPY l\d+\D+\d+, \S+ (.+?)(?:: (\".*\"))?$"
-    match = re.search(context, error.diag.context or "", re.MULTILINE | re.DOTALL)
-    column = error.diag.column_name or (match[1] if match else None)
-    reason = error.diag.message_primary or str(error)
-    if column not in task.columns:
-        return Rejected(position, None, _in_users_words(reason, task), content)
-    value = match[2] if match else None
-    if value and value not in reason:
-        reason = f"{reason}: {value}"
-    return Rejected(position, column, _in_users_words(reason, task), content)
-
-
-def _in_users_words(reason: str, task: CopyTask) -> str:
-    """Return a server message with the name of the table instead of the staging table's name."""
-    return reason.replace(f'"l{task.load}"', f'"{task.table}"') if task.table else reason
-
-
-def _quoted(error: psycopg.Error) -> str:
-    """Return the part of the row that the message shows: the value, or the line."""
-    match = re.search(r': "(.*)"$', error.diag.context or "", re.MULTILINE)
-    return match[1] if match else ""
 
 
 def corrupt(torn: Torn) -> str:

@@ -38,6 +38,15 @@ class Lines:
         bounds = np.frombuffer(offsets, dtype=np.int64)[self.array.offset :]
         return memoryview(values)[bounds[start] : bounds[end]] if end > start else memoryview(b"")
 
+    def first_with(self, byte: bytes) -> int | None:
+        """Return the first row that contains a byte."""
+        match = re.search(re.escape(byte), self.data(0, len(self)))
+        if match is None:
+            return None
+        _, offsets, _ = self.array.buffers()
+        bounds = np.frombuffer(offsets, dtype=np.int64)[self.array.offset :]
+        return int(np.searchsorted(bounds, bounds[0] + match.start(), side="right")) - 1
+
     def text(self, row: int) -> str:
         """Return a row without its newline."""
         return bytes(self.data(row, row + 1)[:-1]).decode()

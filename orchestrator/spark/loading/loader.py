@@ -14,6 +14,7 @@ from psycopg import Connection
 from orchestrator.catalog import loads as catalog_loads
 from orchestrator.catalog import readers as catalog_readers
 from orchestrator.catalog.search_path import leave_path_to_triggers
+from orchestrator.frontend.constraints import check_columns
 from orchestrator.runtime.diagnosis import inspection
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.failures import reason_of
@@ -214,15 +215,15 @@ class Loader:
 
     def _stage(self, opened: Opened, load: ledger.Load) -> int:
         """Fill the staging table by Spark's tasks; return the number of partitions."""
+        table = opened.target.relation
         task = CopyTask(
             self.dsn,
             load.id,
             tuple(column.name for column in load.columns),
             load.quarantine,
             opened.wanted.max_bad_rows,
-            table=opened.target.relation.qualified
-            if opened.target.relation
-            else str(opened.wanted.into),
+            table=table.qualified if table else str(opened.wanted.into),
+            checks=check_columns(self.connection, table.oid) if table else {},
             **({} if opened.frame.text else handling(load.columns)),
         )
         ranges, text = opened.frame.ranges, opened.frame.text

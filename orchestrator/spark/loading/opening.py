@@ -16,6 +16,7 @@ from orchestrator.frontend.statements import parse_name
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.formats.blocks import digest
 from orchestrator.spark.formats.exact import quoted, text_name
+from orchestrator.spark.formats.text import repeated_name
 from orchestrator.spark.loading import ledger
 from orchestrator.spark.loading.copying import CORRUPT
 from orchestrator.spark.loading.here import open_here
@@ -63,6 +64,7 @@ def open_table(
         frame = copied_here or open_source(
             spark(), table.source, target.relation, table.add_columns
         )
+    _require_single_names(frame)
     key = ledger.key_columns(target, table.key)
     if target.relation is not None:
         positional = frame.text is not None and frame.text.positional
@@ -107,6 +109,16 @@ def open_table(
     staged = {column.source: column.name for column in columns}
     op, order = (name and staged[name] for name in (table.op, table.order))
     return Opened(table, frame, target, columns, key, command, op, order)
+
+
+def _require_single_names(frame: Frame) -> None:
+    """Refuse columns whose names are several times in the header of a CSV file, unless `select` renames them."""
+    repeated = frame.text.repeated if frame.text else {}
+    for column in frame.schema.names:
+        if column in repeated:
+            name = repeated[column]
+            alike = [given for given, original in repeated.items() if original == name]
+            raise LoadError(repeated_name(frame.files[0]["file"], name, alike))
 
 
 def _controls(table: TableLoad, frame: Frame, relation: Relation) -> dict[str, Column]:
