@@ -140,12 +140,15 @@ def test_a_partition_less_window_and_a_recursion_are_said_to_be_whole(orc):
     orc.execute(TABLE)
     orc.create_view("v", "SELECT id, percent_rank() OVER (ORDER BY v) AS place FROM t")
     assert "no partition divides" in orc.explain("v").why
-    orc.create_view(
-        "r",
-        "WITH RECURSIVE r AS (SELECT id FROM t WHERE k = 0 UNION SELECT t.id FROM r, t WHERE t.v = r.id + 1)"
-        " SELECT id FROM r",
+    recursion = (
+        "WITH RECURSIVE r AS (SELECT id FROM {0} WHERE k = 0 UNION SELECT n.id FROM r, {0} AS n WHERE n.v = r.id + 1)"
+        " SELECT id FROM r"
     )
-    assert "the recursion" in orc.explain("r").why
+    orc.create_view("r", recursion.format("t"))
+    assert "the recursion" not in orc.explain("r").why
+    orc.execute("CREATE TABLE keyless AS SELECT * FROM t")
+    orc.create_view("s", recursion.format("keyless"))
+    assert "the recursion" in orc.explain("s").why
 
 
 def test_an_order_alone_is_left_out_with_a_notice(orc):
