@@ -65,6 +65,7 @@ UNFIT: list[tuple[str, Any, str, Any, str]] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_what_does_not_fit_is_named_or_put_aside(
     orc: Orchestrator, spark: Any, tmp_path: Path
@@ -161,6 +162,7 @@ def test_orc_that_cannot_be_read_the_same(orc: Orchestrator, spark: Any, tmp_pat
                 orc.load(path, "t", spark=spark)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 def test_constraints_at_the_end_name_the_row(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     orc.execute(
