@@ -118,15 +118,23 @@ def gathers(program: Program, step: Apply, called: Names) -> bool:
     """
     state = program.state(step.state)
     return (
+        _matches_state(program, step)
+        and len(step.keys) == 1
+        and isinstance(state, StateTable)
+        and state.key != tuple(column for column, _, _ in step.keys)
+        and not _looks_twice(step, called)
+    )
+
+
+def _matches_state(program: Program, step: Apply) -> bool:
+    """Return whether rows of variables name the rows of a state by equalities without NULLs."""
+    return (
         step.kind in (ChangeKind.UPDATE, ChangeKind.DELETE)
         and not program.by_lookups
         and bool(step.needs)
         and not step.bounded
-        and isinstance(state, StateTable)
-        and [nulls for _, _, nulls in step.keys] == ["none"]
-        and state.key != tuple(column for column, _, _ in step.keys)
+        and {nulls for _, _, nulls in step.keys} == {"none"}
         and _reads_variables_alone(step)
-        and not _looks_twice(step, called)
     )
 
 
@@ -143,15 +151,10 @@ def is_unmerged(program: Program, step: Apply) -> bool:
     """
     state = program.state(step.state)
     return (
-        step.kind in (ChangeKind.UPDATE, ChangeKind.DELETE)
-        and not program.by_lookups
-        and bool(step.needs)
-        and not step.bounded
+        _matches_state(program, step)
         and isinstance(state, StateTable)
         and bool(state.together)
         and state.together[0] not in {column for column, _, _ in step.keys}
-        and {nulls for _, _, nulls in step.keys} == {"none"}
-        and _reads_variables_alone(step)
     )
 
 

@@ -76,7 +76,7 @@ class UniqueIndex:
 
 @dataclass(frozen=True)
 class PartitionBounds:
-    """Which rows a partitioned table, or a partition, accepts: those that fulfill any of the bounds."""
+    """The rows that a partitioned table or a partition accepts: each satisfies at least one of the bounds."""
 
     bounds: tuple[str, ...]
     """Conditions in PostgreSQL's words."""

@@ -140,7 +140,7 @@ def pieces(data: bytes, multiline: bool) -> Iterator[tuple[int, str, int, int, s
 
 
 def _encoded(text: str) -> bytes:
-    """Return the bytes of a text of a file, also those that are not UTF-8."""
+    """Return the bytes that a text from a file stands for, including bytes that are not UTF-8."""
     return text.encode(errors=_ESCAPED)
 
 
