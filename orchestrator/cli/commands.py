@@ -215,7 +215,9 @@ def adopt(options: argparse.Namespace) -> int:
         raise UsageError("Name the materialized views to adopt, or use --all.")
     given = {} if options.maintain is None else {"maintain": options.maintain}
     with open_orchestrator(options) as orchestrator:
-        reports = orchestrator.adopt(*options.views, dry_run=options.dry_run, **given)
+        reports = orchestrator.adopt(
+            *options.views, dry_run=options.dry_run, jobs=options.jobs, **given
+        )
     if options.json:
         print_json([dataclasses.asdict(report) for report in reports])
     else:
