@@ -93,7 +93,9 @@ def _counted(orc):
 def test_no_index_extends_the_key(orc):
     """Each row of a window would be written into the index, and the key alone finds the row."""
     orc.execute("CREATE TABLE t (id int PRIMARY KEY, g int, v int NOT NULL)")
-    orc.create_view("v", "SELECT id, rank() OVER (PARTITION BY g ORDER BY v) AS r FROM t", strategy="id")
+    orc.create_view(
+        "v", "SELECT id, rank() OVER (PARTITION BY g ORDER BY v) AS r FROM t", strategy="id"
+    )
     indexes = orc.execute(
         "SELECT substring(indexdef, '\\(.*') FROM pg_indexes WHERE schemaname = 'idivm_state' ORDER BY 1"
     )[0].rows
