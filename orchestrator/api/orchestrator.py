@@ -136,7 +136,10 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
     def unplanned_views(self) -> list[UnplannedView]:
         """Return the views that SQL created and that no orchestrator has planned yet."""
         with self._ours("Listing views", writes=False):
-            return catalog_unplanned.unplanned_views(self.connection)
+            return [
+                replace(view, relation=catalog_unplanned.user_name(self.connection, view))
+                for view in catalog_unplanned.unplanned_views(self.connection)
+            ]
 
     def view(self, name: str) -> ViewInfo:
         """Return the maintained view of this name."""
