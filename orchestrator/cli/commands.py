@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-from orchestrator.api import StatementResult, accelerate
+from orchestrator.api import StatementResult, accelerate, connect
 from orchestrator.cli.output import (
     open_orchestrator,
     print_done,
@@ -289,6 +289,9 @@ def up(options: argparse.Namespace) -> int:
     if options.accelerate:
         accelerate(server)
     endpoint = server.up()
+    with connect(endpoint.dsn):
+        # So that SQL alone can create views.
+        pass
     print_done(options, endpoint.dsn, dsn=endpoint.dsn)
     return 0
 
