@@ -51,8 +51,9 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Run Spark for a block, in a JVM of its own; `config` overrides any of Spark's settings.
 
-    Spark's exceptions leave the block as a `SparkError`. `short` says that the work takes only seconds. With
-    `archives`, a program in the background prepares what later sessions start faster with.
+    Spark's exceptions leave the block as a `SparkError`. `short` says that the work takes only seconds: then
+    the JVM compiles quickly and is killed at the end. With `archives`, a program in the background prepares what
+    later sessions start faster with.
     """
     try:
         import pyspark
@@ -91,6 +92,9 @@ def spark_session(
                 stack.callback(_end, gateway, exit_seconds)
                 session = SparkSession(pyspark.SparkContext(conf=conf, gateway=gateway))
                 stack.callback(_stop, session)
+                if short:
+                    # Java writes nothing that is needed later, and would take a second to end.
+                    stack.callback(gateway.proc.kill)
         except Exception as error:
             raise not_started(error, log, java, master) from error
         if not master.startswith("local"):

@@ -88,7 +88,8 @@ def run(
         spark = frames[0].sparkSession
     urls = [path for table in tables for path in table.source.paths]
     short = (
-        views != "rebuild"
+        not config
+        and views != "rebuild"
         and all(table.frame is None and is_small(table.source) for table in tables)
         and not spark_initialises(connection)
     )
