@@ -87,14 +87,14 @@ def create(path: Path) -> None:
 
 def _record(folder: Path, created: Path) -> None:
     """Run a session that writes its classes to a file when it ends."""
-    from orchestrator.spark.session import spark_session
+    from orchestrator.spark.session import Life, spark_session
 
     written = folder / "written.jsa"
     options = f"-XX:ArchiveClassesAtExit={written} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     with spark_session(
         "local[1]",
         "idivm archive",
-        exit_seconds=_SECONDS,
+        Life(exit_seconds=_SECONDS),
         **{"spark.driver.extraJavaOptions": options},
     ) as session:
         _work(session, folder)

@@ -15,6 +15,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,22 @@ if TYPE_CHECKING:
 _FOLDER, _LOCK = "idivm-spark-", "lock"
 _CONNECT_SECONDS = 5
 """The seconds within which a master must accept a connection."""
-_EXIT_SECONDS = 60
-"""The seconds that a JVM may take to exit before it is killed."""
+_EXIT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Life:
+    """What is known about a session before it starts."""
+
+    short: bool = False
+    """Whether its work takes only seconds: the JVM then compiles quickly instead of well."""
+    archives: bool = False
+    """Whether a program in the background may prepare what later sessions start faster with."""
+    exit_seconds: float = _EXIT_SECONDS
+    """The seconds that the JVM may take to exit before it is killed."""
+
+
+_USUAL = Life()
 
 
 def default_master() -> str:
@@ -43,17 +58,13 @@ def default_master() -> str:
 def spark_session(
     master: str = "local[*]",
     app: str = "idivm",
-    *,
-    short: bool = False,
-    archives: bool = False,
-    exit_seconds: float = _EXIT_SECONDS,
+    life: Life = _USUAL,
+    /,
     **config: object,
 ) -> Iterator[SparkSession]:
     """Run Spark for a block, in a JVM of its own; `config` overrides any of Spark's settings.
 
-    Spark's exceptions leave the block as a `SparkError`. `short` says that the work takes only seconds: then
-    the JVM compiles quickly and is killed at the end. With `archives`, a program in the background prepares what
-    later sessions start faster with.
+    Spark's exceptions leave the block as a `SparkError`.
     """
     try:
         import pyspark
@@ -78,8 +89,8 @@ def spark_session(
         package = Path(pyspark.__file__).parent
         java_options: list[str] = []
         if is_local(master):
-            java_options = [*(SHORT if short else LONG), *archive_options(java, package)]
-            if archives:
+            java_options = [*(SHORT if life.short else LONG), *archive_options(java, package)]
+            if life.archives:
                 before_folder.callback(create_in_background, java, package)
         conf = pyspark.SparkConf(loadDefaults=False)
         conf.setAll(list(settings(master, app, folder, config, java_options).items()))
@@ -89,12 +100,9 @@ def spark_session(
             with _environment(changes), log.open("wb") as output:
                 launch: Callable[..., Any] = launch_gateway  # which has no types of its own
                 gateway = launch(conf, {"stdout": output, "stderr": output})
-                stack.callback(_end, gateway, exit_seconds)
+                stack.callback(_end, gateway, life.exit_seconds)
                 session = SparkSession(pyspark.SparkContext(conf=conf, gateway=gateway))
                 stack.callback(_stop, session)
-                if short:
-                    # Java writes nothing that is needed later, and would take a second to end.
-                    stack.callback(gateway.proc.kill)
         except Exception as error:
             raise not_started(error, log, java, master) from error
         if not master.startswith("local"):

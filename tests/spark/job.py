@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import IdivmError
-from orchestrator.spark.session import spark_session
+from orchestrator.spark.session import Life, spark_session
 
 # A JVM for a short life, with a heap that fits beside other tests.
 SHORT = {
@@ -54,7 +54,7 @@ def main(ending: str) -> dict[str, Any]:
     told: dict[str, Any] = {"error": None}
     watched: dict[int, int] = {}
     try:
-        with spark_session("local[1]", "a job", short=ending == "short", **SHORT) as session:
+        with spark_session("local[1]", "a job", Life(ending == "short"), **SHORT) as session:
             if ending != "dead":
                 told |= work(session)
             watched = {pid: os.pidfd_open(pid) for pid in descendants()}

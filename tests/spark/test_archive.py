@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.spark import archive
 from orchestrator.spark.java import Java, find_java
-from orchestrator.spark.session import spark_session
+from orchestrator.spark.session import Life, spark_session
 
 PACKAGE = Path(pyspark.__file__).parent
 
@@ -94,7 +94,7 @@ def test_java_uses_the_archive(folder: Path) -> None:
     if not archive.archive_options(java, PACKAGE):
         pytest.skip("this Java cannot write archives")
     settings: dict[str, Any] = {"spark.driver.memory": "1g"}
-    with spark_session("local[1]", "a job", short=True, **settings) as session:
+    with spark_session("local[1]", "a job", Life(short=True), **settings) as session:
         process = session.sparkContext._gateway.proc.pid
         assert str(path) in Path(f"/proc/{process}/maps").read_text()
         assert session.range(3).count() == 3

@@ -30,7 +30,7 @@ from orchestrator.spark.loading.progress import (
 )
 from orchestrator.spark.loading.report import LoadReport, TableLoad
 from orchestrator.spark.loading.sources import format_of, is_small
-from orchestrator.spark.session import active, default_master, derived, spark_session
+from orchestrator.spark.session import Life, active, default_master, derived, spark_session
 from orchestrator.spark.settings import is_local
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def sessions(
                 say("starting Spark")
                 settings = with_driver({**SETTINGS, **_JAVA, **(config or {})}, urls)
                 own = stack.enter_context(
-                    spark_session(where, "idivm load", short=short, archives=True, **settings)
+                    spark_session(where, "idivm load", Life(short, archives=True), **settings)
                 )
                 if is_local(where):
                     stack.callback(start_worker(own).join)
