@@ -136,18 +136,6 @@ def staged_pages(connection: Connection[Any], load: int) -> int:
     return int(row[0] or 0)
 
 
-def note_parts(connection: Connection[Any], load: int, parts: int) -> None:
-    """Record how many partitions Spark reports as written."""
-    connection.execute("UPDATE idivm.loads SET parts = %s WHERE id = %s", [parts, load])
-
-
-def parts_written(connection: Connection[Any], load: int) -> int:
-    """Return how many partitions Spark reported as written."""
-    row = connection.execute("SELECT parts FROM idivm.loads WHERE id = %s", [load]).fetchone()
-    assert row is not None and row[0] is not None
-    return int(row[0])
-
-
 def attend(connection: Connection[Any], load: int) -> None:
     """Mark a load as alive through the session of a task, if no other session locks the load."""
     connection.execute("SELECT pg_try_advisory_lock_shared(%s, %s)", [LOCK_CLASS, load])

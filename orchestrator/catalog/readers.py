@@ -56,6 +56,14 @@ def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reade
     )
 
 
+def spark_initialises(connection: Connection[Any]) -> bool:
+    """Return whether Spark may compute the states of a view because of the view's option."""
+    row = connection.execute(
+        "SELECT EXISTS (SELECT FROM idivm.views WHERE options ->> 'initialise' = 'spark')"
+    ).fetchone()
+    return row == (True,)
+
+
 def recompute_is_cheaper(connection: Connection[Any], view: int, accesses: float) -> bool:
     """Return whether recomputing a view is expected to take less time than the given number of accesses."""
     row = connection.execute(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -52,7 +52,7 @@ _READ = (
     "whole",
     "locktimeout",
 )
-_WRITE = ("table", "key", "task")
+_WRITE = ("table", "key")
 
 
 @dataclass
@@ -91,12 +91,7 @@ class PostgresCopy(DataSource):
         return "view" in {name.lower() for name in self.options}
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Begin a load, or join the load that the option `task` describes."""
-        if described := self.options.get("task"):
-            values = json.loads(described)
-            lists = {name: tuple(values[name]) for name in ("columns", "as_json", "as_double")}
-            task = CopyTask(**{**values, **lists})
-            return _Writer(task, None)
+        """Begin a load."""
         return _writer(_options(self.options, _WRITE), schema, overwrite)
 
     def _plan(self) -> ReadPlan:
@@ -149,11 +144,6 @@ def register(session: SparkSession) -> None:
             raise
 
 
-def described(task: CopyTask) -> str:
-    """Return a task as the value of the option `task`."""
-    return json.dumps(asdict(task))
-
-
 class _Reader(DataSourceReader):
     def __init__(self, plan: ReadPlan) -> None:
         self.plan = plan
@@ -167,9 +157,9 @@ class _Reader(DataSourceReader):
 
 
 class _Writer(DataSourceArrowWriter):
-    """Fills the staging table, and finishes the load if it has begun the load."""
+    """Fills the staging table, and finishes the load."""
 
-    def __init__(self, task: CopyTask, load: ledger.Load | None) -> None:
+    def __init__(self, task: CopyTask, load: ledger.Load) -> None:
         self.task = task
         self.load = load
 
@@ -183,17 +173,13 @@ class _Writer(DataSourceArrowWriter):
         from orchestrator.spark.loading.commit_load import commit_loads
 
         with open_pinned(self.task.dsn) as connection:
-            if self.load is None:
-                catalog_loads.note_parts(connection, self.task.load, len(messages))
-            else:
-                with connection.transaction():
-                    commit_loads(connection, [(self.load, len(messages))])
-                catalog_loads.drop_staging(connection, self.load.id)
+            with connection.transaction():
+                commit_loads(connection, [(self.load, len(messages))])
+            catalog_loads.drop_staging(connection, self.load.id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        if self.load is not None:
-            with open_pinned(self.task.dsn) as connection:
-                catalog_loads.fail(connection, self.load.id)
+        with open_pinned(self.task.dsn) as connection:
+            catalog_loads.fail(connection, self.load.id)
 
 
 def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Writer:
@@ -248,7 +234,7 @@ def _options(options_given: Mapping[str, str], known: Sequence[str]) -> dict[str
         options["table"] = path
     for name in options:
         if name not in known and name != "dsn":
-            listed = ", ".join(sorted({"dsn", *known} - {"task"}))
+            listed = ", ".join(sorted({"dsn", *known}))
             raise LoadError(
                 f"The data source {NAME} has no option {name}; the options are {listed}."
             )

@@ -15,13 +15,15 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.spark.archive import archive_options, create_in_background
 from orchestrator.spark.errors import SparkError
 from orchestrator.spark.failures import ended, failed, not_started, unlogged
 from orchestrator.spark.java import find_java
-from orchestrator.spark.settings import environment, settings
+from orchestrator.spark.settings import LONG, SHORT, environment, is_local, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,8 +31,22 @@ if TYPE_CHECKING:
 _FOLDER, _LOCK = "idivm-spark-", "lock"
 _CONNECT_SECONDS = 5
 """The seconds within which a master must accept a connection."""
-_EXIT_SECONDS = 60
-"""The seconds that a JVM may take to exit before it is killed."""
+_EXIT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Life:
+    """What is known about a session before it starts."""
+
+    short: bool = False
+    """Whether its work takes only seconds: the JVM then compiles quickly instead of well."""
+    archives: bool = False
+    """Whether a program in the background may prepare what later sessions start faster with."""
+    exit_seconds: float = _EXIT_SECONDS
+    """The seconds that the JVM may take to exit before it is killed."""
+
+
+_USUAL = Life()
 
 
 def default_master() -> str:
@@ -40,7 +56,11 @@ def default_master() -> str:
 
 @contextmanager
 def spark_session(
-    master: str = "local[*]", app: str = "idivm", **config: object
+    master: str = "local[*]",
+    app: str = "idivm",
+    life: Life = _USUAL,
+    /,
+    **config: object,
 ) -> Iterator[SparkSession]:
     """Run Spark for a block, in a JVM of its own; `config` overrides any of Spark's settings.
 
@@ -60,21 +80,27 @@ def spark_session(
             "give its session (spark=session), or call idivm in a process of its own."
         )
     java = find_java()
-    with ExitStack() as stack:
+    with ExitStack() as before_folder, ExitStack() as stack:
         require_master(master)
         folder = stack.enter_context(own_folder())
         stack.enter_context(_restored_process(folder))
         stack.enter_context(unlogged())
         log = folder / "spark.log"
+        package = Path(pyspark.__file__).parent
+        java_options: list[str] = []
+        if is_local(master):
+            java_options = [*(SHORT if life.short else LONG), *archive_options(java, package)]
+            if life.archives:
+                before_folder.callback(create_in_background, java, package)
         conf = pyspark.SparkConf(loadDefaults=False)
-        conf.setAll(list(settings(master, app, folder, config).items()))
+        conf.setAll(list(settings(master, app, folder, config, java_options).items()))
         home = java.home(folder / "java")
-        changes = environment(master, home, Path(pyspark.__file__).parent)
+        changes = environment(master, home, package)
         try:
             with _environment(changes), log.open("wb") as output:
                 launch: Callable[..., Any] = launch_gateway  # which has no types of its own
                 gateway = launch(conf, {"stdout": output, "stderr": output})
-                stack.callback(_end, gateway)
+                stack.callback(_end, gateway, life.exit_seconds)
                 session = SparkSession(pyspark.SparkContext(conf=conf, gateway=gateway))
                 stack.callback(_stop, session)
         except Exception as error:
@@ -217,7 +243,7 @@ def _stop(session: SparkSession) -> None:
         session.stop()
 
 
-def _end(gateway: Any) -> None:
+def _end(gateway: Any, seconds: float) -> None:
     """End the JVM and reset PySpark, so that another JVM can start."""
     from pyspark import SparkContext
 
@@ -228,7 +254,7 @@ def _end(gateway: Any) -> None:
     if process.stdin:
         process.stdin.close()  # at which the JVM ends
     try:
-        process.wait(_EXIT_SECONDS)
+        process.wait(seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

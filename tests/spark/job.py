@@ -1,6 +1,7 @@
 """A small job in a Spark session; says on one line of JSON what came of it.
 
-`python job.py well|badly|dead`: the block ends well, with a failing query, or after its JVM died.
+`python job.py well|short|badly|dead`: the block ends well, is a short one, ends with a failing query, or after its
+JVM died.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import IdivmError
-from orchestrator.spark.session import spark_session
+from orchestrator.spark.session import Life, spark_session
 
 # A JVM for a short life, with a heap that fits beside other tests.
 SHORT = {
@@ -53,7 +54,7 @@ def main(ending: str) -> dict[str, Any]:
     told: dict[str, Any] = {"error": None}
     watched: dict[int, int] = {}
     try:
-        with spark_session("local[1]", "a job", **SHORT) as session:
+        with spark_session("local[1]", "a job", Life(ending == "short"), **SHORT) as session:
             if ending != "dead":
                 told |= work(session)
             watched = {pid: os.pidfd_open(pid) for pid in descendants()}

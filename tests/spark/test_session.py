@@ -83,6 +83,13 @@ def test_a_session_on_the_packaged_java(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_short_session_leaves_nothing(tmp_path: Path) -> None:
+    told = run("short", tmp_path)
+    assert_worked(told, find_java().program.parent.parent)
+    assert told["error"] is None
+
+
+@pytest.mark.slow
 def test_a_session_whose_jvm_dies(tmp_path: Path) -> None:
     told = run("dead", tmp_path)
     assert told["error"].startswith("Spark's Java process ended before its work was done")

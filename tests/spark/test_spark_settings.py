@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from orchestrator.spark.settings import environment, settings
+from orchestrator.spark.loading.progress import Clock
+from orchestrator.spark.loading.sources import Source, is_small
+from orchestrator.spark.settings import SHORT, environment, settings
 
 CLUSTER = "spark://somewhere:7077"
 
@@ -81,3 +84,32 @@ def test_a_user_without_an_account_gets_a_name_and_a_home(
         in settings("local", "a", tmp_path)["spark.driver.defaultJavaOptions"]
     )
     assert environment("local", tmp_path, tmp_path)["SPARK_USER"]
+
+
+def test_options_of_java_belong_to_the_session(tmp_path: Path) -> None:
+    told = settings("local", "app", tmp_path, java_options=SHORT)
+    options = shlex.split(told["spark.driver.defaultJavaOptions"])
+    assert set(SHORT) < set(options)
+    assert f"-Djava.io.tmpdir={tmp_path}" in options
+
+
+def test_a_small_source_is_known_by_its_files(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    with (tmp_path / "big.csv").open("wb") as big:
+        big.truncate(1 << 30)
+    assert is_small(Source((str(tmp_path / "a.csv"),)))
+    assert is_small(Source((str(tmp_path / "a*.csv"),)))
+    for path in (tmp_path, tmp_path / "big.csv", "s3a://bucket/a.csv", "jdbc:postgresql://h/d"):
+        assert not is_small(Source((str(path),)))
+    assert not is_small(Source((str(tmp_path / "missing.csv"),)))
+
+
+def test_the_time_of_a_stage_within_another_counts_once() -> None:
+    clock = Clock()
+    started = time.perf_counter()
+    with clock.stage("outer"), clock.stage("inner"):
+        pass
+    with clock.stage("inner"):
+        pass
+    assert list(clock.stages) == ["inner", "outer"]
+    assert sum(clock.stages.values()) <= time.perf_counter() - started

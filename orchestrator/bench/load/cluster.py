@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyspark
 
@@ -31,12 +33,58 @@ def family(root: int) -> list[int]:
     return processes[1:]
 
 
+def _start_time(pid: int) -> str:
+    """Return when a process was started, in ticks; empty if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def _end_all() -> None:
+    """Wait for the end of the input, then kill the groups of the processes that it lists."""
+    for line in sys.stdin.readlines():
+        pid, started = line.split(" ", 1)
+        # The number of a process is not used again while its group exists.
+        if _start_time(int(pid)) in ("", started.strip()):
+            with suppress(ProcessLookupError):
+                os.killpg(int(pid), signal.SIGKILL)
+
+
+class Processes:
+    """Processes that end with this process.
+
+    A separate process kills them and their children after this process has ended, however it ended.
+    """
+
+    def __init__(self) -> None:
+        """Start the separate process."""
+        self._janitor = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def start(self, command: list[Any], **options: Any) -> subprocess.Popen[Any]:
+        """Start a process in a group of its own."""
+        process = subprocess.Popen(command, start_new_session=True, **options)
+        assert self._janitor.stdin is not None
+        print(process.pid, _start_time(process.pid), file=self._janitor.stdin, flush=True)
+        return process
+
+    def stop(self) -> None:
+        """Kill all processes."""
+        self._janitor.communicate()
+
+
 class Cluster:
     """A standalone master and two workers on the loopback, without a shared folder."""
 
     def __init__(self, folder: Path) -> None:
         """Start the three processes; they write their files below the folder."""
         self.folder = folder
+        self.started = Processes()
         self.processes: list[subprocess.Popen[str]] = []
         package = Path(pyspark.__file__).parent
         home = find_java().home(folder / "java")
@@ -65,7 +113,7 @@ class Cluster:
 
     def _start(self, texts: str, kind: str, *arguments: str) -> str:
         program = Path(pyspark.__file__).parent / "bin" / "spark-class"
-        process = subprocess.Popen(
+        process = self.started.start(
             [program, f"org.apache.spark.deploy.{kind}", *arguments],
             env=self.environment,
             stdout=subprocess.DEVNULL,
@@ -89,10 +137,10 @@ class Cluster:
 
     def stop(self) -> None:
         """Kill all processes."""
-        for process in reversed(self.processes):
-            for pid in [*family(process.pid), process.pid]:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+        self.started.stop()
+        for process in self.processes:
             process.wait()
+
+
+if __name__ == "__main__":
+    _end_all()

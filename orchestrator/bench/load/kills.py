@@ -72,7 +72,7 @@ def run_kills(
                 connection.execute("TRUNCATE t")
                 met = _kill(connection, cluster, command, environment, moment, victim, chosen)
                 counted[moment if met else "missed", victim] += 1
-                _complete(connection, command, environment)
+                _complete(connection, cluster, command, environment)
                 wrong += not _right(connection, rows)
                 left += left_over(connection) + len(list(temporary.glob("idivm-spark-*")))
         finally:
@@ -135,7 +135,7 @@ def _kill(
     chosen: random.Random,
 ) -> bool:
     """Run a load and kill a process at a moment; return whether the moment came."""
-    with subprocess.Popen(
+    with cluster.started.start(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as driver:
         while connection.execute(MOMENTS[moment].encode()).fetchone() != (True,):
@@ -157,16 +157,23 @@ def _kill(
     return True
 
 
-def _complete(connection: Connection[Any], command: list[str], environment: dict[str, str]) -> None:
+def _complete(
+    connection: Connection[Any], cluster: Cluster, command: list[str], environment: dict[str, str]
+) -> None:
     """Repeat the command, as a user would, until it succeeds."""
     for _ in range(4):
         _await_end(connection)
-        done = subprocess.run(
-            [*command, "--resume"], env=environment, capture_output=True, text=True
-        )
-        if done.returncode == 0:
+        with cluster.started.start(
+            [*command, "--resume"],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as again:
+            _, errors = again.communicate()
+        if again.returncode == 0:
             return
-    raise ServerError(f"The load did not end after four runs: {done.stderr.strip()}")
+    raise ServerError(f"The load did not end after four runs: {errors.strip()}")
 
 
 def _await_end(connection: Connection[Any]) -> None:

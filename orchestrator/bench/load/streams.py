@@ -200,7 +200,7 @@ class _Run:
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the stream."""
-        return subprocess.Popen(
+        return self.cluster.started.start(
             self.command(),
             env=self.environment,
             stdout=subprocess.DEVNULL,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.spark.errors import SparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 try:
     import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -19,3 +24,17 @@ except ImportError as error:
 pa: Any = pyarrow
 pc: Any = pyarrow.compute
 arrow_csv: Any = pyarrow.csv
+
+
+def mapped(frame: DataFrame, function: Callable[[Any], Any], schema: StructType) -> DataFrame:
+    """Do the same as DataFrame.mapInArrow, which requires Pandas without using it."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as f
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    mapping: Any = UserDefinedFunction(function, returnType=schema, evalType=kind)
+    column = mapping(*(f.col(f"`{name}`") for name in frame.columns))
+    plain: Any = frame
+    return DataFrame(plain._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)

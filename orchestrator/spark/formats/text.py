@@ -7,7 +7,7 @@ in all cases, so a file has the same content however it is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -18,7 +18,7 @@ import numpy as np
 
 from orchestrator.frontend.facts import Relation
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.formats.arrow import pa, pc
+from orchestrator.spark.formats.arrow import mapped, pa, pc
 from orchestrator.spark.formats.blocks import BOM, Block, Range, Reader, blocks, in_rows, local_path
 from orchestrator.spark.formats.csv_rows import CsvReader
 from orchestrator.spark.formats.inference import inferred_types
@@ -38,7 +38,6 @@ from orchestrator.spark.types import is_json_type, named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
 _LINE = "value"
@@ -85,7 +84,7 @@ class Text:
             fields.append(StructField(FILE, StringType()))
             fields += [StructField(name, LongType()) for name in (SPLIT, LINE, ROW)]
         read: Any = partial(_read, self.reader, self.names, self.folders, places)
-        return _mapped(self.lines, read, StructType(fields))
+        return mapped(self.lines, read, StructType(fields))
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -256,20 +255,6 @@ def _names(fields: Sequence[str | None]) -> list[str]:
     ]
 
 
-def _mapped(frame: DataFrame, function: Callable[[Any], Any], schema: StructType) -> DataFrame:
-    """Do the same as DataFrame.mapInArrow, which requires Pandas without using it."""
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as f
-    from pyspark.sql.udf import UserDefinedFunction
-    from pyspark.util import PythonEvalType
-
-    kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-    mapping: Any = UserDefinedFunction(function, returnType=schema, evalType=kind)
-    column = mapping(*(f.col(f"`{name}`") for name in frame.columns))
-    plain: Any = frame
-    return DataFrame(plain._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
-
-
 def _alike(seen: Mapping[str, Any], table: Relation | None) -> list[list[str]]:
     """Return groups of keys for the same column; they differ in upper and lower case."""
     groups: dict[str, list[str]] = {}
@@ -290,7 +275,7 @@ def _seen(lines: DataFrame, reader: JsonReader, deeply: bool) -> dict[str, list[
 
     merged: dict[str, dict[str, None]] = {}
     schema = StructType([StructField("seen", StringType())])
-    for row in _mapped(lines, look, schema).collect():
+    for row in mapped(lines, look, schema).collect():
         for key, kinds in json.loads(row[0]).items():
             merged.setdefault(key, {}).update(dict.fromkeys(kinds))
     return {key: list(kinds) for key, kinds in merged.items()}
@@ -315,7 +300,7 @@ def _without_documents(lines: DataFrame, reader: JsonReader, paths: Sequence[str
             line += piece.data.count(b"\n")
 
     schema = StructType([StructField("problem", StringType())])
-    for row in _mapped(lines, look, schema).limit(1).collect():
+    for row in mapped(lines, look, schema).limit(1).collect():
         return f"No document is valid. {row[0]}."
     return f"{', '.join(paths)} holds no document to learn the columns from."
 

@@ -47,7 +47,7 @@ from orchestrator.spark.initial.queries import Emitted, source_name, state_name
 from orchestrator.spark.initial.state_columns import ROW
 from orchestrator.spark.loading import ledger
 from orchestrator.spark.loading.commit_load import lock_and_verify
-from orchestrator.spark.loading.copying import CopyTask
+from orchestrator.spark.loading.copying import CopyTask, copy_frame
 from orchestrator.spark.loading.progress import Say, silent, watch_copying
 from orchestrator.spark.session import set_for_a_block
 from orchestrator.spark.types import Column
@@ -265,8 +265,6 @@ class States:
         emitted: Emitted,
         names: Names,
     ) -> tuple[ledger.Load, int]:
-        from orchestrator.spark.postgres_copy import TASKS, described
-
         columns = tuple(Column(item.name, item.name, item.type) for item in emitted.staged)
         table = names.table(state.role)
         load = ledger.begin(
@@ -283,9 +281,7 @@ class States:
         try:
             task = CopyTask(self.dsn, load.id, tuple(column.name for column in columns))
             with watch_copying(self.dsn, load.id, table, None, self.say):
-                writer = frame.write.format(TASKS).option("dsn", self.dsn)
-                writer.option("task", described(task)).mode("append").save()
-            return load, catalog_loads.parts_written(control, load.id)
+                return load, copy_frame(task, frame)
         except BaseException:
             catalog_loads.end(control, load.id)
             raise

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, starmap
-from typing import Any
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psycopg
@@ -24,7 +27,7 @@ from orchestrator.catalog.loads import PLACE, PLACE_BITS, Rejected, staging_tabl
 from orchestrator.catalog.search_path import PIN
 from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.formats.arrow import pa
+from orchestrator.spark.formats.arrow import mapped, pa
 from orchestrator.spark.formats.blocks import (
     Block,
     Range,
@@ -38,6 +41,9 @@ from orchestrator.spark.formats.blocks import (
 from orchestrator.spark.formats.csv_rows import CsvReader
 from orchestrator.spark.loading.encode import Lines, encode, numbered
 from orchestrator.spark.refusals import line_of, null_character, quoted, rejected
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 CORRUPT = "idivm: corrupt"
 """The column with the reason why a row could not be parsed; NULL for other rows."""
@@ -108,6 +114,49 @@ def copy_slice(
     assert context is not None
     listed = list(chain.from_iterable(ranges))
     yield copy_ranges(task, reader, part, context.taskAttemptId(), listed)
+
+
+def start_worker(session: SparkSession) -> Thread:
+    """Start a Python worker of Spark while this process opens the sources; workers serve one task after another."""
+    from pyspark.sql.types import IntegerType, StructField, StructType
+
+    def run() -> None:
+        with suppress(Exception):
+            mapped(session.range(0, 1, 1, 1), _pass_on, schema).collect()
+
+    schema = StructType([StructField("id", IntegerType())])
+    (thread := Thread(target=run, daemon=True)).start()
+    return thread
+
+
+def _pass_on(batches: Iterable[Any]) -> Iterator[Any]:
+    for batch in batches:
+        yield batch.cast(pa.schema([("id", pa.int32())]))
+
+
+def copy_frame(task: CopyTask, rows: DataFrame) -> int:
+    """Copy the partitions of a DataFrame by Spark's tasks; return the number of partitions.
+
+    A data source would do the same, but Spark would start three more Python processes to plan and commit it.
+    """
+    from pyspark.sql.types import IntegerType, StructField, StructType
+
+    names = rows.columns
+    # Names may differ only in case.
+    numbered_rows = rows.toDF(*(f"c{number}" for number, _ in enumerate(names)))
+    schema = StructType([StructField("part", IntegerType())])
+    return len(mapped(numbered_rows, partial(_copy_batches, task, names), schema).collect())
+
+
+def _copy_batches(task: CopyTask, names: Sequence[str], batches: Iterable[Any]) -> Iterator[Any]:
+    """Copy a partition in a Spark task; yield its number."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    named_batches = (pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
+    result = copy_partition(task, context.partitionId(), context.taskAttemptId(), named_batches)
+    yield pa.record_batch({"part": pa.array([result.part], pa.int32())})
 
 
 def _write_once(

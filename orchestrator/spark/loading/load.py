@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
 
+from orchestrator.catalog.readers import spark_initialises
 from orchestrator.errors import UsageError
 from orchestrator.frontend.statements import parse_name
 from orchestrator.spark.failures import failed
 from orchestrator.spark.formats.jdbc import with_driver
 from orchestrator.spark.formats.options import checked
 from orchestrator.spark.loading import ledger
+from orchestrator.spark.loading.copying import start_worker
 from orchestrator.spark.loading.effects import (
     CHOICES,
     Decision,
@@ -27,8 +29,9 @@ from orchestrator.spark.loading.progress import (
     silent,
 )
 from orchestrator.spark.loading.report import LoadReport, TableLoad
-from orchestrator.spark.loading.sources import format_of
-from orchestrator.spark.session import active, default_master, derived, spark_session
+from orchestrator.spark.loading.sources import format_of, is_small
+from orchestrator.spark.session import Life, active, default_master, derived, spark_session
+from orchestrator.spark.settings import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +87,13 @@ def run(
     if spark is None and frames:
         spark = frames[0].sparkSession
     urls = [path for table in tables for path in table.source.paths]
-    with sessions(spark, master, config, urls, clock, say) as (session, threads):
+    short = (
+        not config
+        and views != "rebuild"
+        and all(table.frame is None and is_small(table.source) for table in tables)
+        and not spark_initialises(connection)
+    )
+    with sessions(spark, master, config, urls, clock, say, short) as (session, threads):
         job = Loader(connection, session, say, clock, threads)
         return carry_out(job, tables, views, resume, again)
 
@@ -113,10 +122,11 @@ def sessions(
     urls: Sequence[str],
     clock: Clock,
     say: Say,
+    short: bool = False,
 ) -> Iterator[tuple[Callable[[], SparkSession], int | None]]:
     """Yield a function that starts or derives a Spark session when needed, and the number of threads for copies.
 
-    There are no threads if only Spark may read the source.
+    There are no threads if only Spark may read the source. `short` says that the load takes only seconds.
     """
     where = master or default_master()
     with ExitStack() as stack:
@@ -128,7 +138,11 @@ def sessions(
             with clock.stage("start of Spark"):
                 say("starting Spark")
                 settings = with_driver({**SETTINGS, **_JAVA, **(config or {})}, urls)
-                own = stack.enter_context(spark_session(where, "idivm load", **settings))
+                own = stack.enter_context(
+                    spark_session(where, "idivm load", Life(short, archives=True), **settings)
+                )
+                if is_local(where):
+                    stack.callback(start_worker(own).join)
                 return stack.enter_context(active(own))
 
         try:

@@ -27,7 +27,7 @@ from orchestrator.spark.loading.commit_load import (
     compares,
     require_present,
 )
-from orchestrator.spark.loading.copying import CopyTask, copy_slice
+from orchestrator.spark.loading.copying import CopyTask, copy_frame, copy_slice
 from orchestrator.spark.loading.effects import (
     Change,
     Decision,
@@ -229,12 +229,7 @@ class Loader:
         ranges, text = opened.frame.ranges, opened.frame.text
         parts: int | None = len(ranges)
         if not ranges:
-            from orchestrator.spark.postgres_copy import TASKS, described, register
-
             rows = prepared(opened)
-            # Spark asks the active session and the frame's session, which may be a caller's.
-            for session in (self.spark(), rows.sparkSession):
-                register(session)
             cut(self.spark(), opened.frame)
             parts = layout(rows)[1] if opened.frame.format != "frame" else None
         try:
@@ -246,12 +241,10 @@ class Loader:
                     return slices.mapPartitionsWithIndex(
                         partial(copy_slice, task, text.reader)
                     ).count()
-                writer = rows.write.format(TASKS).option("dsn", self.dsn)
-                writer.option("task", described(task)).mode("append").save()
+                return copy_frame(task, rows)
         except Exception as error:
             self._explain_failure(opened, load, error)
             raise
-        return catalog_loads.parts_written(self.connection, load.id)
 
     def _explain_failure(self, opened: Opened, load: ledger.Load, error: Exception) -> None:
         """Raise why a load stopped, if rows or the database caused it; otherwise it can be resumed."""

