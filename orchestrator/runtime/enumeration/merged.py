@@ -17,7 +17,7 @@ the content itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -29,16 +29,19 @@ from sqlglot import exp
 
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, identifier, reference
+from orchestrator.deltascript.capture.table import function_body
+from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.leaves import STATE
-from orchestrator.deltascript.plan import Query, Walk
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import MaintenancePlan, Query, Walk
 from orchestrator.deltascript.query import named
 from orchestrator.runtime.enumeration import ordered
-from orchestrator.runtime.enumeration.order import Known, Order, fixed_by
+from orchestrator.runtime.enumeration.order import Known, Order, fixed_by, order_of
 
-PAGE = 256
+PAGE = 1024
 """Rows of a page. The first pages are smaller, for readers that need only a few rows."""
 
-HEAP = 128
+HEAP = 256
 """The buckets of a heap. A page that would need more of them ends earlier."""
 
 OFF = (*ordered.OFF, "enable_bitmapscan", "enable_sort")
@@ -96,6 +99,49 @@ def rows(
         yield from cursor.execute(Merging(order, fixed).rows())
 
 
+def create_relation(
+    connection: Connection[Any], names: Names, plan: MaintenancePlan
+) -> None:
+    """Create the relation through which SQL enumerates a view, if its rows can be merged.
+
+    It yields rows to roles that may read the view, like a plain view: functions of the query run with the
+    rights of the reader, and states are read with those of the view's owner. PostgreSQL keeps the plan of the
+    function that opens a cursor over it, so that a session plans it once.
+    """
+    order = order_of(connection, names, plan)
+    if order is None or buckets_of(order) is None:
+        return
+    shown = {variable: name for name, variable in reversed(order.columns.items())}
+    fixed = {}
+    for variable, name in shown.items():
+        asked = SQL("idivm.asked_for({})").format(Literal(name))
+        fixed[variable] = (
+            SQL("({} IS NULL OR ").format(asked),
+            SQL(" = {}::{})").format(asked, SQL(order.types[variable])),
+        )
+    allowed = SQL(
+        "(SELECT has_table_privilege(v.relation, 'SELECT') FROM idivm.views AS v WHERE v.id = {})"
+    ).format(Literal(names.id))
+    relation = Identifier("idivm_feed", f"r{names.id}")
+    query = Merging(order, fixed, known=()).rows(allowed)
+    connection.execute(
+        SQL("CREATE VIEW {} WITH (security_barrier) AS\n{}").format(relation, query)
+    )
+    connection.execute(SQL("GRANT SELECT ON {} TO PUBLIC").format(relation))
+    opening = Identifier("idivm_feed", f"open_{names.id}")
+    body = SQL("BEGIN\n    OPEN portal FOR SELECT * FROM {};\n    RETURN portal;\nEND").format(relation)
+    connection.execute(
+        SQL(
+            "CREATE FUNCTION {}(portal refcursor) RETURNS refcursor LANGUAGE plpgsql SET search_path = {} {} AS {}"
+        ).format(
+            opening,
+            SQL(SEARCH_PATH),
+            SQL(" ").join(SQL("SET {} = off").format(Identifier(name)) for name in OFF),
+            function_body(body),
+        )
+    )
+
+
 def _bucket(order: Order, trees: Sequence[Walk]) -> Bucket | None:
     listed: list[Walk] = []
     siblings = tuple(trees)
@@ -132,12 +178,19 @@ class Merging:
     """Writes the statement that yields all rows, or those with given values of some variables."""
 
     def __init__(
-        self, order: Order, fixed: Mapping[str, Sequence[Composable]]
+        self,
+        order: Order,
+        fixed: Mapping[str, Sequence[Composable]],
+        known: Collection[str] | None = None,
     ) -> None:
-        """Take the conditions of fixed variables, as SQL with a place for the column."""
+        """Take the conditions of fixed variables, as the SQL before and after the column.
+
+        `known` are the variables that certainly have a value; without it, all fixed ones.
+        """
         buckets = buckets_of(order)
         assert buckets is not None
         self.order, self.fixed = order, fixed
+        self.given = frozenset(fixed if known is None else known)
         self.buckets = tuple(self._known_first(bucket) for bucket in buckets)
         self.slots = [Identifier(f"t{n}") for n in range(max(len(b.states) for b in self.buckets))]
         self.names = {variable: Identifier(f"v{n}") for n, variable in enumerate(order.keys)}
@@ -145,7 +198,7 @@ class Merging:
 
     def _known_first(self, bucket: Bucket) -> Bucket:
         """Return the bucket with the states first whose variables are fixed or known."""
-        known = {v for walk in bucket.listed_by for v in walk.own} | self.fixed.keys()
+        known = {v for walk in bucket.listed_by for v in walk.own} | self.given
         first = [walk for walk in bucket.scanned if walk.own <= known]
         return Bucket(
             bucket.listed_by, (*first, *(walk for walk in bucket.scanned if walk not in first))
@@ -153,13 +206,13 @@ class Merging:
 
     # The statement
 
-    def rows(self) -> Composed:
-        """Return the statement."""
+    def rows(self, allowed: Composable | None = None) -> Composed:
+        """Return the statement. It yields nothing unless the condition `allowed` holds."""
         return SQL(
             "WITH RECURSIVE pages (last, goes_on, size, is_end, rows) AS (\n"
-            "    SELECT NULL::{type}, false, 1, false, NULL::{type}[]\n"
+            "    SELECT NULL::{type}, false, 1, {refused}, NULL::{type}[]\n"
             "  UNION ALL\n"
-            "    SELECT page.last, true, least(4 * b.size, {most}), page.is_end, page.rows FROM pages AS b,\n"
+            "    SELECT page.last, true, least(8 * b.size, {most}), page.is_end, page.rows FROM pages AS b,\n"
             "    LATERAL (\n{page}\n    ) AS page WHERE NOT b.is_end\n"
             ")\nSELECT {shown} FROM pages, unnest(pages.rows) AS r{nulls}"
         ).format(
@@ -167,16 +220,17 @@ class Merging:
             most=Literal(PAGE),
             page=self._page(),
             shown=_listed(SQL("r.{}").format(Identifier(name)) for name in self.order.visible),
-            nulls=self._rows_with_null(),
+            refused=SQL("({}) IS NOT TRUE").format(allowed) if allowed else SQL("false"),
+            nulls=self._rows_with_null(allowed),
         )
 
     @cached_property
     def nullable(self) -> tuple[str, ...]:
         """The variables that may be NULL."""
         nullable = {v for walk in self.order.walks for v in walk.nullable}
-        return tuple(v for v in self.order.keys if v in nullable and v not in self.fixed)
+        return tuple(v for v in self.order.keys if v in nullable and v not in self.given)
 
-    def _rows_with_null(self) -> Composable:
+    def _rows_with_null(self, allowed: Composable | None) -> Composable:
         if not self.nullable:
             return SQL("")
         columns = {v: SQL("c.{}").format(Identifier(name)) for v, name in self.order.keys.items()}
@@ -187,7 +241,7 @@ class Merging:
         return SQL("\nUNION ALL SELECT {} FROM {} AS c WHERE {}").format(
             _listed(SQL("c.{}").format(Identifier(name)) for name in self.order.visible),
             self.order.content,
-            _all([*conditions, SQL("({})").format(nulls)]),
+            _all([*conditions, SQL("({})").format(nulls), *([allowed] if allowed else [])]),
         )
 
     def _page(self) -> Composed:
@@ -353,7 +407,7 @@ class Merging:
         for number in reversed(range(len(groups))):
             moving = groups[number][1]
             same = tuple(v for _, own in groups[:number] for v in own)
-            if all(v in self.fixed for v in moving):
+            if all(v in self.given for v in moving):
                 continue
             conditions = [SQL("{} = {}").format(known[v], last[v]) for v in same if v in known]
             if moving[0] in known:

@@ -27,6 +27,7 @@ from orchestrator.errors import (
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.planning.view import plan_view
 from orchestrator.runtime.errors import explain
+from orchestrator.runtime.enumeration import merged
 from orchestrator.runtime.installation import feeds, indexes, modes, sources, tables
 from orchestrator.runtime.installation.locks import held_apart
 from orchestrator.runtime.installation.names import bound, names_of
@@ -220,6 +221,7 @@ def _restate(
     if plan.merges:
         for statement in emit.create_read_views(plan.program, names):
             connection.execute(statement)
+    merged.create_relation(connection, names, plan)
     if kept:
         return None
     if view.options.get("relation") != "table":
