@@ -26,8 +26,8 @@ from orchestrator.errors import (
 )
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.planning.view import plan_view
-from orchestrator.runtime.errors import explain
 from orchestrator.runtime.enumeration import merged
+from orchestrator.runtime.errors import explain
 from orchestrator.runtime.installation import feeds, indexes, modes, sources, tables
 from orchestrator.runtime.installation.locks import held_apart
 from orchestrator.runtime.installation.names import bound, names_of
