@@ -108,8 +108,7 @@ class Merging:
             "    SELECT h.run_place AS place, r.* FROM heap AS h, unnest({taken}) AS r ({slots})\n"
             ")\nSELECT (SELECT h.last FROM heap AS h ORDER BY h.size DESC LIMIT 1) AS last,"
             " (SELECT max(h.size) FROM heap AS h) = 0 AS is_end,\n"
-            "    (SELECT array_agg(c.row) FROM (SELECT ROW({columns})::{type} AS row FROM (\n{content}\n"
-            "    ) AS q) AS c) AS rows"
+            "    (SELECT array_agg(ROW({columns})::{type} ORDER BY {keys}) FROM (\n{content}\n    ) AS q) AS rows"
         ).format(
             heads=self._heads(),
             most=Literal(HEAP + 1),
@@ -136,6 +135,7 @@ class Merging:
                 SQL("q.{}").format(Identifier(name))
                 for name in (*self.order.visible, *self.order.keys.values())
             ),
+            keys=_listed(SQL("q.{}").format(Identifier(name)) for name in self.order.keys.values()),
             content=content_of(self.order, self.buckets),
         )
 
