@@ -8,10 +8,10 @@ from itertools import count
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
-from orchestrator.deltascript.plan import Walk
+from orchestrator.deltascript.plan import Walk, over_rows
+from orchestrator.deltascript.query import query_text
 from orchestrator.runtime.enumeration.buckets import Bucket, buckets_of, groups_of
 from orchestrator.runtime.enumeration.order import Known, Order
-from orchestrator.runtime.enumeration.page_content import content_of
 
 PAGE = 1024
 """Rows of a page. The first pages are smaller, for readers that need only a few rows."""
@@ -116,9 +116,9 @@ class Merging:
             runs=_listed(runs),
             first=_listed(
                 SQL("array_agg(h.{} ORDER BY h.nth) FILTER (WHERE h.nth <= {})").format(
-                    one, Literal(HEAP)
+                    item, Literal(HEAP)
                 )
-                for one in (SQL("key"), SQL("place"), *self.slots)
+                for item in (SQL("key"), SQL("place"), *self.slots)
             ),
             no_runs=_listed(
                 [
@@ -136,8 +136,13 @@ class Merging:
                 for name in (*self.order.visible, *self.order.keys.values())
             ),
             keys=_listed(SQL("q.{}").format(Identifier(name)) for name in self.order.keys.values()),
-            content=content_of(self.order, self.buckets),
+            content=self._content(),
         )
+
+    def _content(self) -> Composable:
+        """Return the view's query over the rows `p` of states alone."""
+        roles = [[walk.state for walk in bucket.states] for bucket in self.buckets]
+        return query_text(over_rows(self.order.query, roles), self.order.names)
 
     def _heads(self) -> Composed:
         """Return the query for the first row of each bucket after the row `b.last`."""
@@ -188,9 +193,9 @@ class Merging:
             )
         moved: list[Composable] = []
         runs: list[Composable] = []
-        for name, one in ((SQL("keys"), SQL("key")), *((slot, slot) for slot in self.slots)):
-            moved.append(_moved(name, SQL("f.{}[c.cut + 1]").format(one)))
-            runs.append(SQL("h.{}[1] || f.{}[1:c.cut]").format(name, one))
+        for name, item in ((SQL("keys"), SQL("key")), *((slot, slot) for slot in self.slots)):
+            moved.append(_moved(name, SQL("f.{}[c.cut + 1]").format(item)))
+            runs.append(SQL("h.{}[1] || f.{}[1:c.cut]").format(name, item))
         moved.insert(1, _moved(SQL("places"), SQL("h.places[1]")))
         runs.insert(1, SQL("h.places[1]"))
         return SQL(
@@ -211,7 +216,7 @@ class Merging:
             most=Literal(PAGE),
             runs=_listed(runs),
             arrays=_listed(
-                SQL("array_agg(f.{0}) AS {0}").format(one) for one in (SQL("key"), *self.slots)
+                SQL("array_agg(f.{0}) AS {0}").format(item) for item in (SQL("key"), *self.slots)
             ),
             fetched=SQL("\nUNION ALL ").join(fetched),
         )
@@ -299,7 +304,8 @@ class Merging:
             carried += [SQL("{} AS {}").format(columns[v], self._inner(v)) for v in own]
             slots = self.slots[len(bucket.listed_by) :]
             carried += [
-                SQL("{} AS {}").format(one, slot) for one, slot in zip(places, slots, strict=False)
+                SQL("{} AS {}").format(item, slot)
+                for item, slot in zip(places, slots, strict=False)
             ]
             slot = slots[len(places)]
             carried.append(SQL("{}.ctid AS {}").format(alias, slot))
@@ -317,7 +323,7 @@ class Merging:
             )
             names = [*here, *own]
             here = {v: SQL("{}.{}").format(outer, self._inner(v)) for v in names}
-            places = [SQL("{}.{}").format(outer, one) for one in slots[: len(places) + 1]]
+            places = [SQL("{}.{}").format(outer, item) for item in slots[: len(places) + 1]]
         key = SQL("ROW({})::{}").format(
             _listed(
                 [*(SQL("NULL") for _ in self.order.visible), *(here[v] for v in self.order.keys)]
@@ -327,7 +333,7 @@ class Merging:
         slots = self.slots[len(bucket.listed_by) :]
         listed = [SQL("{} AS key").format(key)]
         listed += [
-            SQL("{} AS {}").format(one, slot) for one, slot in zip(places, slots, strict=False)
+            SQL("{} AS {}").format(item, slot) for item, slot in zip(places, slots, strict=False)
         ]
         return SQL("SELECT {} FROM {} WHERE {}").format(
             _listed(listed), SQL(", ").join(tables), _all(conditions)

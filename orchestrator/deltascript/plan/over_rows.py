@@ -1,35 +1,27 @@
-"""The query for the content of a page: the view's query over the rows of states that the page found."""
+"""A query of a union of joins of states over given rows of these states."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from psycopg.sql import SQL
 from sqlglot import exp
 
-from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, identifier, reference
-from orchestrator.deltascript.plan import Query
-from orchestrator.deltascript.query import named
-from orchestrator.runtime.enumeration.buckets import Bucket
-from orchestrator.runtime.enumeration.order import Order
+from orchestrator.deltascript.plan.query import Query
 
 
-def content_of(order: Order, buckets: Sequence[Bucket]) -> SQL:
-    """Return the view's query over the rows `p` of states alone.
+def over_rows(query: Query, states: Sequence[Sequence[str]]) -> Query:
+    """Return the query over the rows `p` of states alone.
 
-    `p` has the number of a summand, and the places (ctid) of the rows of its states.
+    `states` has the roles of the states of each summand. `p` has the number of a summand, and in columns t0,
+    t1, ... the places (ctid) of the rows of its states.
     """
-    tree = order.query.tree.copy()
+    tree = query.tree.copy()
     unions = list(tree.find_all(exp.Union))
-    summands = list(_summands(unions[0])) if unions else [_innermost(tree)]
-    for place, (select, bucket) in enumerate(zip(summands, buckets, strict=True)):
-        _restrict(select, place, bucket)
-    return SQL(dialect.write(named(Query(tree), order.names), own=True))
-
-
-def _innermost(tree: Tree) -> exp.Select:
-    return list(tree.find_all(exp.Select))[-1]
+    selects = list(_summands(unions[0])) if unions else [list(tree.find_all(exp.Select))[-1]]
+    for place, (select, roles) in enumerate(zip(selects, states, strict=True)):
+        _restrict(select, place, roles)
+    return Query(tree)
 
 
 def _summands(union: Tree) -> Iterator[exp.Select]:
@@ -41,12 +33,12 @@ def _summands(union: Tree) -> Iterator[exp.Select]:
             yield side
 
 
-def _restrict(select: exp.Select, place: int, bucket: Bucket) -> None:
+def _restrict(select: exp.Select, place: int, roles: Sequence[str]) -> None:
     """Let a summand read only the rows `p` of its states, by their places.
 
     These rows join, so no condition is left. OFFSET 0 keeps the planner from choosing another join.
     """
-    slots = {walk.state: f"t{n}" for n, walk in enumerate(bucket.states)}
+    slots = {role: f"t{n}" for n, role in enumerate(roles)}
     tables = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or ())]
     joins = []
     for table in tables:
