@@ -236,7 +236,7 @@ class Merging:
         for walk, slot in zip(bucket.listed_by, self.slots, strict=False):
             alias = next(self.aliases)
             columns = self._columns(walk, alias)
-            conditions = [
+            conditions: list[Composable] = [
                 SQL("{} = {}").format(columns[v], known[v]) for v in columns if v in known
             ]
             if at is None:
@@ -293,7 +293,9 @@ class Merging:
             alias, outer = next(self.aliases), next(self.aliases)
             columns = self._columns(walk, alias)
             own = [v for v in self.order.keys if v in columns and v not in here]
-            wanted = [SQL("{} = {}").format(columns[v], here[v]) for v in columns if v in here]
+            wanted: list[Composable] = [
+                SQL("{} = {}").format(columns[v], here[v]) for v in columns if v in here
+            ]
             wanted += [
                 SQL("{} = {}").format(columns[v], same[v]) for v in own if same and v in same
             ]

@@ -65,7 +65,7 @@ def create_relation(connection: Connection[Any], names: Names, plan: Maintenance
     order = order_of(connection, names, plan)
     if order is None or buckets_of(order) is None:
         return
-    column_of = {variable: name for name, variable in reversed(order.columns.items())}
+    column_of = {variable: name for name, variable in reversed(list(order.columns.items()))}
     fixed = {}
     for variable, name in column_of.items():
         asked = SQL("idivm.asked_for({})").format(Literal(name))
