@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeAlias
 
 from orchestrator.algebra.columns import Column
+from orchestrator.caching import cached_property
 
 Columns: TypeAlias = frozenset[Column]
 Keys: TypeAlias = frozenset[Columns]

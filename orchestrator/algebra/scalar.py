@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -22,6 +22,7 @@ from sqlglot import exp
 from orchestrator.algebra import dialect
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dialect import Tree
+from orchestrator.caching import cached_property
 
 if TYPE_CHECKING:
     from orchestrator.algebra.operators.base import Operator

@@ -53,6 +53,7 @@ from orchestrator.runtime.monitoring import health
 from orchestrator.runtime.refresh import RefreshReport
 from orchestrator.runtime.serve import WORKERS, Event, Server
 from orchestrator.runtime.sessions import open_session
+from orchestrator.runtime.side_by_side import Sessions
 from orchestrator.runtime.unplanned import PlanReport
 from orchestrator.spark.java import describe
 
@@ -135,7 +136,10 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
     def unplanned_views(self) -> list[UnplannedView]:
         """Return the views that SQL created and that no orchestrator has planned yet."""
         with self._ours("Listing views", writes=False):
-            return catalog_unplanned.unplanned_views(self.connection)
+            return [
+                replace(view, relation=catalog_unplanned.user_name(self.connection, view))
+                for view in catalog_unplanned.unplanned_views(self.connection)
+            ]
 
     def view(self, name: str) -> ViewInfo:
         """Return the maintained view of this name."""
@@ -356,22 +360,24 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
             chosen = unplanned.waiting(self.connection, [parse_name(name) for name in names])
             return list(unplanned.plan_views(self.connection, chosen, self._own_initialiser))
 
-    def adopt(self, *names: str, dry_run: bool = False, **options: object) -> list[AdoptReport]:
+    def adopt(
+        self, *names: str, dry_run: bool = False, jobs: int = 2, **options: object
+    ) -> list[AdoptReport]:
         """Turn the named materialized views and views of pg_ivm, or all that you own, into maintained views.
 
         Each keeps its name, owner, rights, indexes, comments and readers, and is adopted in a transaction of
-        its own. With `dry_run`, plan each and change nothing.
+        its own. `jobs` sessions adopt views at once. With `dry_run`, plan each and change nothing.
         """
         given = {key: str(value) for key, value in options.items()}
+        at_once = not self._in_transaction() and given.get("initialise", "") != "spark"
         with self._ours("Adopting"):
-            return list(
-                take_over.adopt(
-                    self.connection,
-                    [parse_name(name) for name in names],
-                    given,
-                    self._own_initialiser,
-                    dry_run=dry_run,
-                )
+            return take_over.adopt(
+                self.connection,
+                [parse_name(name) for name in names],
+                given,
+                self._own_initialiser,
+                dry_run=dry_run,
+                sessions=Sessions(jobs, self._open_like, self._release) if at_once else None,
             )
 
     def release(self, name: str) -> None:

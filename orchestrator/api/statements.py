@@ -35,6 +35,7 @@ from orchestrator.runtime.installation import install, modes
 from orchestrator.runtime.installation.new_view import NewView
 from orchestrator.runtime.refresh import RefreshReport
 from orchestrator.runtime.sessions import borrowed
+from orchestrator.runtime.side_by_side import Sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,7 +148,7 @@ class Statements(Session):
     def _refresh(self, names: list[QualifiedName], jobs: int = 1) -> list[RefreshReport]:
         if jobs < 1:
             raise UsageError(f"A refresh needs at least 1 job, not {jobs}.")
-        sessions = refresh.Sessions(jobs, self._open_like, self._release)
+        sessions = Sessions(jobs, self._open_like, self._release)
         with self._ours("Refreshing"):
             if self._in_transaction():
                 if jobs > 1:

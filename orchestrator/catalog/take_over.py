@@ -71,6 +71,22 @@ def own_adoptables(connection: Connection[Any]) -> list[tuple[str, str]]:
     ).fetchall()
 
 
+def objects_above(connection: Connection[Any], oids: Sequence[int]) -> dict[int, list[int]]:
+    """Return, for each relation, the views and functions that read it directly or through others."""
+    return dict(
+        connection.execute(
+            "WITH RECURSIVE above(base, kind, object) AS ("
+            " SELECT oid, 'pg_class'::regclass::oid, oid FROM unnest(%s::oid[]) AS oid"
+            " UNION SELECT a.base, CASE WHEN r.oid IS NULL THEN d.classid ELSE 'pg_class'::regclass END,"
+            " coalesce(r.ev_class, d.objid)"
+            " FROM above a JOIN pg_depend d ON (d.refclassid, d.refobjid) = (a.kind, a.object)"
+            " LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid)"
+            " SELECT base, array_agg(object) FROM above GROUP BY base",
+            [oids],
+        ).fetchall()
+    )
+
+
 def is_materialized_view(connection: Connection[Any], oid: int | None) -> bool:
     """Return whether a relation is a materialized view of PostgreSQL."""
     row = connection.execute(

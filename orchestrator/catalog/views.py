@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from functools import cached_property
 from typing import Any, cast
 
 from psycopg import Connection
@@ -14,6 +13,7 @@ from psycopg.sql import SQL, Composable
 from psycopg.types.json import Jsonb
 
 from orchestrator import screenful
+from orchestrator.caching import cached_property
 from orchestrator.catalog import ascii_json
 from orchestrator.catalog.dropped import dropped_view
 from orchestrator.catalog.relations import relation_oid, visible_names

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-from orchestrator.api import StatementResult, accelerate
+from orchestrator.api import StatementResult, accelerate, connect
 from orchestrator.cli.output import (
     open_orchestrator,
     print_done,
@@ -215,7 +215,9 @@ def adopt(options: argparse.Namespace) -> int:
         raise UsageError("Name the materialized views to adopt, or use --all.")
     given = {} if options.maintain is None else {"maintain": options.maintain}
     with open_orchestrator(options) as orchestrator:
-        reports = orchestrator.adopt(*options.views, dry_run=options.dry_run, **given)
+        reports = orchestrator.adopt(
+            *options.views, dry_run=options.dry_run, jobs=options.jobs, **given
+        )
     if options.json:
         print_json([dataclasses.asdict(report) for report in reports])
     else:
@@ -287,6 +289,9 @@ def up(options: argparse.Namespace) -> int:
     if options.accelerate:
         accelerate(server)
     endpoint = server.up()
+    with connect(endpoint.dsn):
+        # So that SQL alone can create views.
+        pass
     print_done(options, endpoint.dsn, dsn=endpoint.dsn)
     return 0
 

@@ -163,6 +163,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="show the strategy, the cost and what would be lost, and change nothing",
     )
     sub.add_argument(
+        "--jobs",
+        type=int,
+        default=2,
+        metavar="N",
+        help="how many sessions adopt views at once (default: 2)",
+    )
+    sub.add_argument(
         "--maintain",
         metavar="MODE",
         help="deferred, eager or on_commit (default: eager for views of pg_ivm, else deferred)",

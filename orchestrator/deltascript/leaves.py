@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 from sqlglot import exp
@@ -20,6 +19,7 @@ from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.algebra.operators.base import Identified, Operator, Self
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.rendering import Block, Renderer
+from orchestrator.caching import cached_property
 
 STATE = "\0state"
 """The schema of the roles of states."""

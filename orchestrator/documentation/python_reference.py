@@ -6,11 +6,11 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
-from functools import cached_property
 from inspect import getattr_static
 from typing import Any
 
 import idivm
+from orchestrator.caching import cached_property
 
 
 def page() -> str:

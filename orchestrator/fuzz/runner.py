@@ -381,7 +381,13 @@ class Runner(Acts):
     def _remove_dropped(self) -> None:
         """Remove the views that DDL with CASCADE has dropped."""
         for name in list(self.views):
-            gone = self.space.writer.execute("SELECT to_regclass(%s) IS NULL", [name]).fetchone()
+            # The table that users read as a view stays until idivm finds that its definition is gone.
+            gone = self.space.writer.execute(
+                "SELECT to_regclass(%(name)s) IS NULL OR EXISTS ("
+                " SELECT FROM idivm.views v WHERE v.relation = to_regclass(%(name)s)"
+                " AND NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = v.definition))",
+                {"name": name},
+            ).fetchone()
             if gone == (True,):
                 self.outcome.counts["views gone by CASCADE"] += 1
                 del self.views[name]

@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 from orchestrator import catalog
 from orchestrator.catalog import serving
 from orchestrator.errors import DatabaseError, UsageError
-from orchestrator.runtime.side_by_side import EntangledError, Workers
+from orchestrator.runtime.side_by_side import EntangledError, Sessions, Workers
 
 ATTEMPTS = 20
 
@@ -47,14 +47,6 @@ class RefreshError(DatabaseError):
         super().__init__(
             " ".join(f"Could not refresh {r.view}: {r.error}." for r in reports if r.error)
         )
-
-
-class Sessions(NamedTuple):
-    """How many sessions a refresh may use beside its own, and functions that open one and take it back."""
-
-    jobs: int
-    connect: Callable[[], Connection[Any]]
-    release: Callable[[Connection[Any]], None]
 
 
 class _Refreshed(NamedTuple):
@@ -105,7 +97,7 @@ def _in_sessions(
 
     def side_by_side() -> list[RefreshReport]:
         assert sessions is not None
-        workers = Workers(*sessions, lambda worker, group: _refreshed(worker, group, unplanned))
+        workers = Workers(sessions, lambda worker, group: _refreshed(worker, group, unplanned))
         rows = workers.run(connection, view_ids)
         if rows is None:
             return here()

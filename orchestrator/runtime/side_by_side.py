@@ -1,4 +1,4 @@
-"""Refresh views in several sessions at once, in one snapshot.
+"""Do work on views in several sessions at once. Refresh them in one snapshot.
 
 The calling session exports its snapshot. Each worker, a session of its own, imports it, so that all of them see the
 same tables and logs, and refreshes groups of views: views that read each other are in one group. A worker that has
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import Connection
@@ -37,6 +37,34 @@ _TAKEN_OVER = (
     "max_parallel_workers_per_gather",
 )
 """Settings of the calling session that its workers take over."""
+
+
+class Sessions(NamedTuple):
+    """How many sessions a task may use beside its own, and functions that open one and take it back."""
+
+    jobs: int
+    connect: Connect
+    release: Callable[[Connection[Any]], None]
+
+    def open(
+        self, stack: ExitStack, connection: Connection[Any], count: int
+    ) -> list[Connection[Any]]:
+        """Open sessions that are like the calling session, as many as allowed and as the server has room for."""
+        values = connection.execute(
+            "SELECT name, current_setting(name) FROM unnest(%s::text[]) AS name",
+            [list(_TAKEN_OVER)],
+        ).fetchall()
+        opened: list[Connection[Any]] = []
+        for _ in range(min(self.jobs, count)):
+            try:
+                session = self.connect()
+                stack.callback(self.release, session)
+                for name, value in values:
+                    session.execute(SQL("SET {} = {}").format(Identifier(name), Literal(value)))
+            except psycopg.OperationalError:
+                break
+            opened.append(session)
+        return opened
 
 
 class EntangledError(Exception):
@@ -74,13 +102,43 @@ def groups(reads: Iterable[tuple[int, Iterable[int]]]) -> list[list[int]]:
     return sorted((members for _, members in result), key=lambda members: members[0])
 
 
+def each(
+    sessions: Sequence[Connection[Any]],
+    todo: Iterable[Row],
+    work: Callable[[Connection[Any], Row], None],
+) -> None:
+    """Do the work for each item in the first session that is free. After an error, cancel the rest and raise it."""
+    queue: SimpleQueue[Row] = SimpleQueue()
+    for item in todo:
+        queue.put(item)
+    stopped = threading.Event()
+
+    def run(session: Connection[Any]) -> None:
+        while not stopped.is_set():
+            try:
+                item = queue.get_nowait()
+            except Empty:
+                return
+            work(session, item)
+
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        running = [pool.submit(run, session) for session in sessions]
+        try:
+            for future in as_completed(running):
+                future.result()
+        except BaseException:
+            stopped.set()
+            for session in sessions:
+                with suppress(psycopg.Error):
+                    session.cancel()
+            raise
+
+
 @dataclass(frozen=True)
 class Workers(Generic[Row]):
-    """How many sessions may refresh views at once, how to open one, and what each does with a group of views."""
+    """Sessions that may refresh views at once, and what each does with a group of views."""
 
-    jobs: int
-    connect: Connect
-    release: Callable[[Connection[Any]], None]
+    sessions: Sessions
     refresh: Callable[[Connection[Any], list[int]], list[Row]]
 
     def run(self, connection: Connection[Any], view_ids: Sequence[int]) -> list[Row] | None:
@@ -99,31 +157,11 @@ class Workers(Generic[Row]):
         # The longest first, so that no session ends with much work while the others wait.
         due.sort(key=lambda group: sum(map(seconds.__getitem__, group)), reverse=True)
         with ExitStack() as stack:
-            sessions = self._open(stack, connection, min(self.jobs, len(due)))
+            sessions = self.sessions.open(stack, connection, len(due))
             if len(sessions) < 2:
                 return None
             rows = self.refresh(connection, idle) if idle else []
             return rows + _Effort(connection, sessions, due, self.refresh).run()
-
-    def _open(
-        self, stack: ExitStack, connection: Connection[Any], count: int
-    ) -> list[Connection[Any]]:
-        """Open sessions that are like the calling session, as many as the server has room for."""
-        values = connection.execute(
-            "SELECT name, current_setting(name) FROM unnest(%s::text[]) AS name",
-            [list(_TAKEN_OVER)],
-        ).fetchall()
-        sessions: list[Connection[Any]] = []
-        for _ in range(count):
-            try:
-                session = self.connect()
-                stack.callback(self.release, session)
-                for name, value in values:
-                    session.execute(SQL("SET {} = {}").format(Identifier(name), Literal(value)))
-            except psycopg.OperationalError:
-                break
-            sessions.append(session)
-        return sessions
 
 
 @dataclass

@@ -245,7 +245,7 @@ def test_a_view_that_cannot_be_planned_stays_right_and_says_why(
     assert orc.refresh("v") == []
     assert "could not be planned: The content of" in notices[-1]
     assert main(["list", "--dsn", dsn]) == 0
-    assert "public.v: every read computes its query, as it could not" in capsys.readouterr().out
+    assert "\nv: every read computes its query, as it could not" in capsys.readouterr().out
     explained = client.execute("SELECT idivm.explain('v')").fetchone()[0]
     assert "the last attempt to plan it failed: The content of" in explained
     assert (totals(client), orc.views()) == ([], [])

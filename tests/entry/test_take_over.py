@@ -8,11 +8,14 @@ import pytest
 from psycopg.errors import SyntaxError as SqlSyntaxError
 from psycopg.sql import SQL
 
+from orchestrator import catalog
 from orchestrator.api import Orchestrator
+from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.catalog.objects import orphans
 from orchestrator.cli.main import main
 from orchestrator.deltascript.plan import StateTable
-from orchestrator.errors import IdivmError
+from orchestrator.errors import IdivmError, NotFoundError
+from orchestrator.runtime import side_by_side
 from orchestrator.runtime.diagnosis.doctor import examine
 from orchestrator.runtime.installation.names import bound, names_of
 
@@ -148,6 +151,50 @@ def test_all_are_adopted_from_below_and_refused_ones_stay(
     for nothing in ("nowhere", "sales", "best"):
         with pytest.raises(IdivmError):
             shop.adopt(nothing)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_several_sessions_adopt_what_has_no_reader_in_common(orc: Orchestrator, jobs: int) -> None:
+    orc.connection.execute(
+        "CREATE TABLE sales (id int PRIMARY KEY, shop int, amount int);"
+        "INSERT INTO sales SELECT i, i % 7, i FROM generate_series(1, 100) AS i"
+    )
+    names = [f"view{n}" for n in range(6)]
+    for n, name in enumerate(names):
+        orc.connection.execute(
+            f"CREATE MATERIALIZED VIEW {name} AS SELECT shop, sum(amount + {n}) AS total"
+            f" FROM sales WHERE id % 5 <> {n} GROUP BY shop"
+        )
+    orc.connection.execute(
+        "CREATE VIEW pairs AS SELECT shop FROM view1 JOIN view4 USING (shop);"
+        "CREATE FUNCTION totals() RETURNS bigint STABLE"
+        " BEGIN ATOMIC SELECT count(*) FROM view0 JOIN view5 USING (shop); END;"
+        "CREATE MATERIALIZED VIEW above AS SELECT max(total) AS m FROM view2"
+    )
+    oids = [catalog.relation_oid(orc.connection, SQL(name)) for name in names]
+    above = catalog_take_over.objects_above(orc.connection, [oid for oid in oids if oid])
+    groups = side_by_side.groups(above.items())
+    assert sorted(sorted(oids.index(oid) for oid in group) for group in groups) == [
+        [0, 5],
+        [1, 4],
+        [2],
+        [3],
+    ]
+    with pytest.raises(NotFoundError, match='"nothing" does not exist'):
+        orc.adopt("view0", "nothing", jobs=jobs)
+    reports = orc.adopt(*names, "above", jobs=jobs)
+    assert [(report.view, report.refusal) for report in reports] == [
+        (name, None) for name in (*names, "above")
+    ]
+    orc.execute(
+        "UPDATE sales SET amount = amount + 1 WHERE id < 20; DELETE FROM sales WHERE id > 90"
+    )
+    orc.refresh(jobs=jobs)
+    checked = orc.check()
+    assert len(checked) == 7
+    assert all(report.equal for report in checked)
+    assert orc.execute("SELECT count(*), totals() FROM pairs")[0].rows == [(7, 7)]
 
 
 def test_a_view_of_pg_ivm_is_adopted_without_its_own_columns(orc: Orchestrator) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dependencies import Columns, Dependencies, Keys, minimal_keys
 from orchestrator.algebra.scalar import Scalar
+from orchestrator.caching import cached_property
 
 if TYPE_CHECKING:
     from orchestrator.algebra.dialect import Tree

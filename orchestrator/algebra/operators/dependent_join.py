@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 from sqlglot import exp
@@ -25,6 +24,7 @@ from orchestrator.algebra.operators.joining import (
 )
 from orchestrator.algebra.rendering import Block, Renderer
 from orchestrator.algebra.scalar import TRUE
+from orchestrator.caching import cached_property
 
 
 @dataclass(frozen=True)

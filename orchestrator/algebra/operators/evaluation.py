@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 from orchestrator.algebra.columns import Column, Symbols
@@ -22,6 +21,7 @@ from orchestrator.algebra.operators.dependent_join import DependentJoin
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.rendering import Block, Renderer
 from orchestrator.algebra.scalar import TRUE, Scalar, Subquery
+from orchestrator.caching import cached_property
 
 
 @dataclass(frozen=True)

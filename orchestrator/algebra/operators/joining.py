@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TypeVar
 
 from sqlglot import exp
@@ -16,6 +15,7 @@ from orchestrator.algebra.operators.base import Identified, Operator
 from orchestrator.algebra.predicates import Facts, facts
 from orchestrator.algebra.rendering import Block, Names, Renderer, joined
 from orchestrator.algebra.scalar import TRUE, Scalar, unwrapped
+from orchestrator.caching import cached_property
 
 Self = TypeVar("Self", bound="Binary")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 from orchestrator.algebra.columns import Column, Symbols
@@ -18,6 +17,7 @@ from orchestrator.algebra.operators.base import Identified, Operator
 from orchestrator.algebra.predicates import Facts, facts
 from orchestrator.algebra.rendering import Block, Renderer, with_condition
 from orchestrator.algebra.scalar import Scalar
+from orchestrator.caching import cached_property
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import cached_property
 
 from sqlglot import exp
 
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, identifier
+from orchestrator.caching import cached_property
 from orchestrator.deltascript.leaves import PENDING, PROGRAM, SOURCE, STATE
 
 _QUALIFIER = re.compile(

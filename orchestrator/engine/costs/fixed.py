@@ -6,13 +6,13 @@ All rows that such a changed row joins with then belong to one group, which is r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
 from orchestrator.algebra.analysis.flat import flattened
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.traversal import walk
+from orchestrator.caching import cached_property
 from orchestrator.deltascript.leaves import DiffScan
 from orchestrator.engine.access import known_by
 from orchestrator.engine.composer import Composer

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.window import Window
+from orchestrator.caching import cached_property
 from orchestrator.deltascript.plan import (
     CONTENT,
     TOGETHER,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from sqlglot import exp
 
@@ -13,6 +12,7 @@ from orchestrator.algebra.analysis.same_expression import alike
 from orchestrator.algebra.dependencies import Columns
 from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.unsupported import NotModelledError
+from orchestrator.caching import cached_property
 from orchestrator.frontend.facts import FunctionUse, Relation, StoredView
 
 Named = tuple[tuple[str, Column], ...]

@@ -6,7 +6,8 @@ readers of the relation to the maintained view (sql/functions/88_take_over.sql).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from psycopg.sql import SQL
 
 from orchestrator import catalog
 from orchestrator.catalog import take_over as catalog_take_over
-from orchestrator.catalog.search_path import taking_path
+from orchestrator.catalog.search_path import pinned, taking_path
 from orchestrator.catalog.take_over import Adoptable
 from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.names import Names
@@ -25,9 +26,11 @@ from orchestrator.errors import IdivmError, NotFoundError, RightsError, UsageErr
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.frontend.statements import QualifiedName
 from orchestrator.planning.view import plan_view
+from orchestrator.runtime import side_by_side
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.installation import install, replanning
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
+from orchestrator.runtime.side_by_side import Sessions
 
 
 @dataclass(frozen=True)
@@ -51,37 +54,76 @@ def adopt(
     initialiser: Callable[[NewView], Initialiser | None],
     *,
     dry_run: bool,
-) -> Iterator[AdoptReport]:
+    sessions: Sessions | None = None,
+) -> list[AdoptReport]:
     """Adopt the named materialized views, or all of them, each in a transaction of its own.
 
-    A dry run plans each and changes nothing.
+    A dry run plans each and changes nothing. With `sessions`, views that have no reader in common are adopted at
+    the same time: while the database computes the content of one, the other is planned.
     """
     chosen = list(names) or [
         QualifiedName(name, schema) for schema, name in catalog_take_over.own_adoptables(connection)
     ]
-    for name in chosen:
-        view = _adoptable(connection, name)
-        relation = catalog.visible_names(connection, [view.relation])[0]
+    views = {view.oid: view for view in (_adoptable(connection, name) for name in chosen)}
+    visible = catalog.visible_names(connection, [view.relation for view in views.values()])
+    names_of = dict(zip(views, visible, strict=True))
+    reports: dict[int, AdoptReport] = {}
+
+    def take(session: Connection[Any], group: Sequence[int]) -> None:
+        for oid in group:
+            if oid not in reports:
+                reports[oid] = _report(
+                    session, views[oid], names_of[oid], options, initialiser, dry_run=dry_run
+                )
+
+    def take_first(session: Connection[Any], group: Sequence[int]) -> None:
         try:
-            if not view.is_own:
-                raise RightsError(
-                    f"You must be owner of {relation}, which belongs to {view.owner}."
-                )
-            with taking_path(connection, SEARCH_PATH):
-                catalog_take_over.refuse_distrusted(connection, view)
-                new = _new_view(view, options)
-                strategy, cost = (
-                    _planned(connection, view, new.options)
-                    if dry_run
-                    else _adopted(connection, view, new, initialiser)
-                )
+            with pinned(session):
+                take(session, group)
         except (IdivmError, psycopg.Error) as error:
-            if connection.closed or isinstance(error.__cause__ or error, replanning.ENDING):
+            # A conflict between two sessions leaves the rest of the group to the calling session.
+            if not isinstance(error.__cause__ or error, psycopg.errors.TransactionRollback):
                 raise
-            reason = explain(error, "Adopting it") if isinstance(error, psycopg.Error) else error
-            yield AdoptReport(relation, None, "", tuple(view.lost), str(reason))
-        else:
-            yield AdoptReport(relation, strategy, cost, tuple(view.lost))
+
+    if sessions is not None and sessions.jobs > 1 and not dry_run:
+        above = catalog_take_over.objects_above(connection, list(views))
+        apart = side_by_side.groups((oid, above[oid]) for oid in views)
+        with ExitStack() as stack:
+            workers = sessions.open(stack, connection, len(apart))
+            if len(workers) > 1:
+                side_by_side.each(workers, apart, take_first)
+    take(connection, list(views))
+    return [reports[oid] for oid in views]
+
+
+def _report(
+    connection: Connection[Any],
+    before: Adoptable,
+    relation: str,
+    options: Mapping[str, str],
+    initialiser: Callable[[NewView], Initialiser | None],
+    *,
+    dry_run: bool,
+) -> AdoptReport:
+    # The adoption of a view below has created the relation again, and that of another may have changed its readers.
+    view = _adoptable(connection, QualifiedName(before.name, before.schema))
+    try:
+        if not view.is_own:
+            raise RightsError(f"You must be owner of {relation}, which belongs to {view.owner}.")
+        with taking_path(connection, SEARCH_PATH):
+            catalog_take_over.refuse_distrusted(connection, view)
+            new = _new_view(view, options)
+            strategy, cost = (
+                _planned(connection, view, new.options)
+                if dry_run
+                else _adopted(connection, view, new, initialiser)
+            )
+    except (IdivmError, psycopg.Error) as error:
+        if connection.closed or isinstance(error.__cause__ or error, replanning.ENDING):
+            raise
+        reason = explain(error, "Adopting it") if isinstance(error, psycopg.Error) else error
+        return AdoptReport(relation, None, "", tuple(view.lost), str(reason))
+    return AdoptReport(relation, strategy, cost, tuple(view.lost))
 
 
 def _adoptable(connection: Connection[Any], name: QualifiedName) -> Adoptable:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from orchestrator.caching import cached_property
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.formats.arrow import pa
 from orchestrator.spark.formats.blocks import Block, Rows, Torn, local_path

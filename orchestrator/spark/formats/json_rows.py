@@ -12,10 +12,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
 from typing import Any
 
+from orchestrator.caching import cached_property
 from orchestrator.spark.formats.arrow import pa
 from orchestrator.spark.formats.blocks import Block, Rows, Torn
 from orchestrator.spark.formats.csv_rows import not_utf_8

@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from itertools import product
 
 from orchestrator.algebra.unsupported import Unsupported
+from orchestrator.caching import cached_property
 from orchestrator.strategies.skew.degrees import Split
 from orchestrator.strategies.skew.exponents import Guarantee
 from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables

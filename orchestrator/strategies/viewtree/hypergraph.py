@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
 from typing import TypeAlias
+
+from orchestrator.caching import cached_property
 
 Variables: TypeAlias = frozenset[str]
 Fd: TypeAlias = tuple[Variables, Variables]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 
+from orchestrator.caching import cached_property
 from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables, reduced
 from orchestrator.strategies.viewtree.orders import Forest, Order, dep
 
