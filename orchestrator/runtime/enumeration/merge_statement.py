@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import count
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
+from orchestrator.caching import cached_property
 from orchestrator.deltascript.plan import Walk, over_rows
 from orchestrator.deltascript.query import query_text
 from orchestrator.runtime.enumeration.buckets import Bucket, buckets_of, groups_of
@@ -98,11 +98,12 @@ class Merging:
         runs = [SQL("run_keys"), SQL("run_place"), *(_run(slot) for slot in self.slots)]
         return SQL(
             "WITH RECURSIVE heads AS MATERIALIZED (\n"
-            "    SELECT h.*, row_number() OVER (ORDER BY h.key, h.place) AS nth FROM (\n{heads}\n    ) AS h"
-            " ORDER BY h.key, h.place LIMIT {most}\n"
+            "    SELECT h.*, row_number() OVER (ORDER BY {order}) AS nth FROM (\n{heads}\n    ) AS h"
+            " ORDER BY {order} LIMIT {most}\n"
             "), heap ({arrays}, bound, length, size, last, {runs}) AS (\n"
             "    SELECT {first}, (array_agg(h.key) FILTER (WHERE h.nth = {most}))[1:1],"
-            " least(16, b.size), 0, NULL::{type}, {no_runs} FROM heads AS h\n"
+            " least(16, b.size), 0, NULL::{type}, {no_runs}\n"
+            "    FROM (SELECT h.* FROM heads AS h ORDER BY h.nth) AS h\n"
             "  UNION ALL\n{step}\n"
             "), p AS MATERIALIZED (\n"
             "    SELECT h.run_place AS place, r.* FROM heap AS h, unnest({taken}) AS r ({slots})\n"
@@ -111,13 +112,15 @@ class Merging:
             "    (SELECT array_agg(ROW({columns})::{type} ORDER BY {keys}) FROM (\n{content}\n    ) AS q) AS rows"
         ).format(
             heads=self._heads(),
+            # PostgreSQL compares values faster than rows.
+            order=_listed(
+                [*(self._field(SQL("h.key"), v) for v in self.order.keys), SQL("h.place")]
+            ),
             most=Literal(HEAP + 1),
             arrays=_listed(arrays),
             runs=_listed(runs),
             first=_listed(
-                SQL("array_agg(h.{} ORDER BY h.nth) FILTER (WHERE h.nth <= {})").format(
-                    item, Literal(HEAP)
-                )
+                SQL("array_agg(h.{}) FILTER (WHERE h.nth <= {})").format(item, Literal(HEAP))
                 for item in (SQL("key"), SQL("place"), *self.slots)
             ),
             no_runs=_listed(
@@ -151,7 +154,7 @@ class Merging:
         for place, bucket in enumerate(self.buckets):
             tables, known, places = self._list(bucket)
             rows = [
-                *self._after(bucket, known, last),
+                *self._after(bucket, known, last, SQL("b.goes_on")),
                 self._product(bucket, known, [SQL("NOT b.goes_on")]),
             ]
             tables.append(SQL("LATERAL ({} LIMIT 1) AS f").format(_appended(rows)))
@@ -256,8 +259,10 @@ class Merging:
             known |= {v: SQL("{}.{}").format(outer, self._inner(v)) for v in columns}
         return tables, known, places
 
-    def _after(self, bucket: Bucket, known: Known, last: Known) -> Iterator[Composed]:
-        """Yield queries for the rows of a bucket after the row `last`. Their concatenation is sorted.
+    def _after(
+        self, bucket: Bucket, known: Known, last: Known, exists: Composable | None = None
+    ) -> Iterator[Composed]:
+        """Yield queries for the rows of a bucket after the row `last`, if it exists. Their concatenation is sorted.
 
         Each keeps the values of some first states, and goes on from the values of the next state.
         """
@@ -270,6 +275,8 @@ class Merging:
             conditions = [SQL("{} = {}").format(known[v], last[v]) for v in same if v in known]
             if moving[0] in known:
                 conditions.append(_greater(known, last, moving))
+            if exists is not None:
+                conditions.append(exists)
             yield self._product(bucket, known, conditions, {v: last[v] for v in same}, last, moving)
 
     def _product(
