@@ -86,8 +86,11 @@ CREATE OR REPLACE FUNCTION idivm.drop_enumeration(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    -- CASCADE drops the relation with the states, and not the function, whose text names it.
+    IF to_regprocedure(format('idivm_feed.%I(refcursor)', 'open_' || view_id)) IS NOT NULL THEN
+        EXECUTE format('DROP FUNCTION idivm_feed.%I(refcursor)', 'open_' || view_id);
+    END IF;
     IF to_regclass(format('idivm_feed.%I', 'r' || view_id)) IS NOT NULL THEN
-        EXECUTE format('DROP FUNCTION IF EXISTS idivm_feed.%I(refcursor)', 'open_' || view_id);
         EXECUTE format('DROP VIEW idivm_feed.%I', 'r' || view_id);
     END IF;
 END

@@ -184,3 +184,17 @@ def test_python_reads_rows_as_they_are_requested(orc: Orchestrator) -> None:
     rows = orc.enumerate("v")
     assert [row[:2] for row in islice(rows, 2)] == [(1001, 1001), (1001, 1002)]
     rows.close()  # type: ignore[attr-defined]
+
+
+def test_the_doctor_creates_the_relation_of_an_enumeration_again(orc: Orchestrator) -> None:
+    heavy(orc, 20)
+    relation = SQL("idivm_feed.{}").format(Identifier(f"r{orc.view('v').id}"))
+    content = orc.connection.execute("SELECT state::text FROM idivm.views").fetchone()
+    assert content is not None
+    for breaking in (relation, SQL(content[0])):
+        orc.connection.execute(SQL("DROP VIEW {} CASCADE").format(breaking))
+        assert any(finding.mended for finding in orc.doctor())
+        with orc.connection.transaction():
+            orc.connection.execute(SQL("SELECT FROM {} LIMIT 1").format(relation))
+        require_enumeration(orc, "v", ("a",))
+        assert all(finding.fine for finding in orc.doctor() if "view" in finding.subject)

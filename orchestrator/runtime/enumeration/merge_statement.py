@@ -272,7 +272,9 @@ class Merging:
             same = tuple(v for _, own in groups[:number] for v in own)
             if all(v in self.given for v in moving):
                 continue
-            conditions = [SQL("{} = {}").format(known[v], last[v]) for v in same if v in known]
+            conditions: list[Composable] = [
+                SQL("{} = {}").format(known[v], last[v]) for v in same if v in known
+            ]
             if moving[0] in known:
                 conditions.append(_greater(known, last, moving))
             if exists is not None:

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from psycopg import Connection
-from psycopg.sql import SQL, Identifier, Literal
+from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from orchestrator.deltascript.capture.table import function_body
 from orchestrator.deltascript.emit import SEARCH_PATH
@@ -56,7 +56,20 @@ def rows(
 
 
 def create_relation(connection: Connection[Any], names: Names, plan: MaintenancePlan) -> None:
-    """Create the relation through which SQL enumerates a view, if its rows can be merged.
+    """Create the relation through which SQL enumerates a view, if its rows can be merged."""
+    for statement in relation_statements(connection, names, plan):
+        connection.execute(statement)
+
+
+def relation_of(names: Names) -> Identifier:
+    """Return the name of the relation through which SQL enumerates a view."""
+    return Identifier("idivm_feed", f"r{names.id}")
+
+
+def relation_statements(
+    connection: Connection[Any], names: Names, plan: MaintenancePlan
+) -> Iterator[Composed]:
+    """Yield the statements that create the relation through which SQL enumerates a view.
 
     It yields rows to roles that may read the view, like a plain view: functions of the query run with the
     rights of the reader, and states are read with those of the view's owner. PostgreSQL keeps the plan of the
@@ -76,21 +89,17 @@ def create_relation(connection: Connection[Any], names: Names, plan: Maintenance
     allowed = SQL(
         "(SELECT has_table_privilege(v.relation, 'SELECT') FROM idivm.views AS v WHERE v.id = {})"
     ).format(Literal(names.id))
-    relation = Identifier("idivm_feed", f"r{names.id}")
+    relation = relation_of(names)
     query = Merging(order, fixed, known=()).rows(allowed)
-    connection.execute(SQL("CREATE VIEW {} WITH (security_barrier) AS\n{}").format(relation, query))
-    connection.execute(SQL("GRANT SELECT ON {} TO PUBLIC").format(relation))
-    opening = Identifier("idivm_feed", f"open_{names.id}")
-    body = SQL("BEGIN\n    OPEN portal FOR SELECT * FROM {};\n    RETURN portal;\nEND").format(
-        relation
-    )
-    connection.execute(
-        SQL(
-            "CREATE FUNCTION {}(portal refcursor) RETURNS refcursor LANGUAGE plpgsql SET search_path = {} {} AS {}"
-        ).format(
-            opening,
-            SQL(SEARCH_PATH),
-            SQL(" ").join(SQL("SET {} = off").format(Identifier(name)) for name in OFF),
-            function_body(body),
-        )
+    yield SQL("CREATE OR REPLACE VIEW {} WITH (security_barrier) AS\n{}").format(relation, query)
+    yield SQL("GRANT SELECT ON {} TO PUBLIC").format(relation)
+    body = SQL("BEGIN\n    OPEN portal FOR SELECT * FROM {};\n    RETURN portal;\nEND")
+    yield SQL(
+        "CREATE OR REPLACE FUNCTION {}(portal refcursor) RETURNS refcursor LANGUAGE plpgsql"
+        " SET search_path = {} {} AS {}"
+    ).format(
+        Identifier("idivm_feed", f"open_{names.id}"),
+        SQL(SEARCH_PATH),
+        SQL(" ").join(SQL("SET {} = off").format(Identifier(name)) for name in OFF),
+        function_body(body.format(relation)),
     )
