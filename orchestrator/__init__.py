@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         UsageError,
     )
-    from orchestrator.frontend.options import OptionValues
+    from orchestrator.frontend.options import ViewOptions
     from orchestrator.runtime.diagnosis.comparison import CheckReport
     from orchestrator.runtime.explain import Explanation
     from orchestrator.runtime.feeds import Change
@@ -50,7 +50,7 @@ _HOMES = {
     "Explanation": "orchestrator.runtime.explain",
     "IdivmError": "orchestrator.errors",
     "LoadOptions": "orchestrator.spark.options",
-    "OptionValues": "orchestrator.frontend.options",
+    "ViewOptions": "orchestrator.frontend.options",
     "Orchestrator": "orchestrator.api",
     "Progress": "orchestrator.runtime.progress",
     "PlanReport": "orchestrator.runtime.unplanned",
@@ -74,7 +74,6 @@ __all__ = [
     "MigrationError",
     "NameTakenError",
     "NotFoundError",
-    "OptionValues",
     "Orchestrator",
     "PlanReport",
     "Progress",
@@ -87,6 +86,7 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "ViewInfo",
+    "ViewOptions",
     "__version__",
     "connect",
 ]

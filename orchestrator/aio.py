@@ -14,7 +14,7 @@ from orchestrator.api import Orchestrator, StatementResult, connect
 from orchestrator.catalog import ViewInfo
 from orchestrator.catalog.serving import Timing
 from orchestrator.catalog.unplanned import UnplannedView
-from orchestrator.frontend.options import OptionValues
+from orchestrator.frontend.options import ViewOptions
 from orchestrator.runtime.diagnosis.comparison import CheckReport
 from orchestrator.runtime.explain import Explanation
 from orchestrator.runtime.feeds import Caught, Change
@@ -95,13 +95,13 @@ class AsyncOrchestrator:
         *,
         columns: Sequence[str] | None = None,
         replace: bool = False,
-        **options: Unpack[OptionValues],
+        **options: Unpack[ViewOptions],
     ) -> ViewInfo:
         """Create a maintained view of a query."""
         create = partial(self.orchestrator.create_view, name, query, columns=columns)
         return await self._call(partial(create, replace=replace, **options))
 
-    async def alter_view(self, name: str, **options: Unpack[OptionValues]) -> ViewInfo:
+    async def alter_view(self, name: str, **options: Unpack[ViewOptions]) -> ViewInfo:
         """Change the options of a maintained view."""
         return await self._call(partial(self.orchestrator.alter_view, name, **options))
 
@@ -138,7 +138,7 @@ class AsyncOrchestrator:
         """Explain how a view is maintained."""
         return await self._call(partial(self.orchestrator.explain, name))
 
-    async def explain_query(self, query: str, **options: Unpack[OptionValues]) -> Explanation:
+    async def explain_query(self, query: str, **options: Unpack[ViewOptions]) -> Explanation:
         """Explain how a view of a query would be maintained, without creating it."""
         return await self._call(partial(self.orchestrator.explain_query, query, **options))
 

@@ -16,7 +16,7 @@ from orchestrator.documentation.__main__ import files
 from orchestrator.documentation.command_reference import choices, commands
 from orchestrator.documentation.python_reference import public_members
 from orchestrator.documentation.sql_reference import SECTIONS, routines, tables, views
-from orchestrator.frontend.options import _ALLOWED, ViewOptions
+from orchestrator.frontend.options import _ALLOWED, ParsedOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -119,7 +119,7 @@ def test_the_table_of_view_options_lists_all_options_with_values_and_defaults() 
     text = (ROOT / "docs" / "reference" / "options.md").read_text()
     rows = table(text, "| option | values | default | meaning |")
     assert [row[0].strip("`") for row in rows] == list(_ALLOWED)
-    defaults = ViewOptions()
+    defaults = ParsedOptions()
     for name, values, default, _ in rows:
         choices = _ALLOWED[name.strip("`")]
         assert not choices or values == ", ".join(f"`{value}`" for value in choices)

@@ -24,7 +24,7 @@ from orchestrator.catalog.parts import Parts, parts_of
 from orchestrator.catalog.search_path import PIN, pin
 from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.errors import NotFoundError, UsageError
-from orchestrator.frontend.options import OptionValues, parse_options, seconds
+from orchestrator.frontend.options import ViewOptions, parse_options, seconds
 from orchestrator.frontend.statements import (
     AlterView,
     CreateView,
@@ -94,7 +94,7 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
         columns: Sequence[str] | None = None,
         replace: bool = False,
         spark: Any = None,
-        **options: Unpack[OptionValues],
+        **options: Unpack[ViewOptions],
     ) -> ViewInfo:
         """Create a maintained view of a query. `spark` is the session for initialise = spark.
 
@@ -113,7 +113,7 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
             spark,
         )
 
-    def alter_view(self, name: str, **options: Unpack[OptionValues]) -> ViewInfo:
+    def alter_view(self, name: str, **options: Unpack[ViewOptions]) -> ViewInfo:
         """Change the options of a maintained view while reads and writes continue."""
         given = tuple((key, str(value)) for key, value in options.items())
         return self._alter(AlterView(f"ALTER VIEW {name}", parse_name(name), given))
@@ -216,7 +216,7 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
                 self.connection, catalog.view_named(self.connection, parse_name(name).identifier)
             )
 
-    def explain_query(self, query: str, **options: Unpack[OptionValues]) -> Explanation:
+    def explain_query(self, query: str, **options: Unpack[ViewOptions]) -> Explanation:
         """Explain how a view of a query would be maintained, without creating it."""
         given = tuple((key, str(value)) for key, value in options.items())
         new = NewView(QualifiedName("query"), _one_query(query), None, parse_options(given))

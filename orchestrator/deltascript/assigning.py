@@ -11,10 +11,12 @@ from sqlglot import exp
 from orchestrator.deltascript import sizes
 from orchestrator.deltascript.costing import (
     compare_step_costs,
+    ended_late,
     largest_shared,
     planned_for,
     size,
     switch,
+    within_time,
 )
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.nulls import lookups, with_records, without_nulls
@@ -44,12 +46,17 @@ PostgreSQL expects that most values of a diff are equal, and would hash the join
 
 def assigned(program: Program, names: Names, step: Assign) -> Code:
     """Return the statements of the step."""
+    before = step.query
+    if not program.by_lookups:
+        step = replace(step, query=within_time(before, names.id))
     code = _by_nulls(names, step, step.query)
     if step.hashed:
         code = switched_where_large(program, step, code, HASHING)
     else:
         several = _by_nulls(names, step, with_records(step.query))
         code = hashed_where_several(program, step.query, code, several)
+    if step.query != before:
+        code = ended_late(program, names, code)
     return [
         *compare_step_costs(program, names, step),
         *code,

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from psycopg.sql import SQL, Composed, Literal
+from sqlglot import exp
 
+from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.deltascript import sizes
+from orchestrator.deltascript.leaves import PROGRAM
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import Apply, Assign, Program, ReadChanges
+from orchestrator.deltascript.plan import Apply, Assign, Program, Query, ReadChanges
 from orchestrator.deltascript.query import defined
 from orchestrator.deltascript.writer import Code, Lines, filled, listed, name, when
 
@@ -137,16 +140,77 @@ def compare_step_costs(program: Program, names: Names, step: Assign) -> Code:
         head = f"CONTINUE WHEN pending > {sizes.SEVERAL} AND idivm.recompute_pays({names.id}, "
         code += filled(head, terms, ");", " + ")
     if step != next(other for other in program.script if isinstance(other, Assign)):
-        lost = "CASE WHEN kept = 0 THEN accesses END" if completed(program) else "accesses"
-        deadline = SQL("late := idivm.refresh_deadline({}, begun, {}, {});").format(
-            Literal(names.id), SQL(lost), Literal(program.variant)
-        )
+        deadline = SQL("late := {};").format(_deadline(program, names))
         # A guaranteed bound holds for each changed row, so many rows may still lose.
         late = f"pending > {sizes.CHEAP} AND " if program.by_lookups else ""
         late += "clock_timestamp() > late"
         code += when(SQL(late), [deadline])
         code.append(SQL(f"CONTINUE WHEN {late};"))
     return code
+
+
+def _deadline(program: Program, names: Names) -> Composed:
+    """Return the call that decides whether the refresh gives up now, and records that it does."""
+    lost = "CASE WHEN kept = 0 THEN accesses END" if completed(program) else "accesses"
+    return SQL("idivm.refresh_deadline({}, begun, {}, {})").format(
+        Literal(names.id), SQL(lost), Literal(program.variant)
+    )
+
+
+def within_time(query: Query, view_id: int) -> Query:
+    """Return a query that ends with an error after the time at which the refresh gives up.
+
+    The condition stands where rows of tables and states are joined, because only such a query may
+    take long. The deadline is computed once, and only if `late` has passed.
+
+    >>> from orchestrator.algebra import dialect
+    >>> text = 'SELECT s.a FROM unnest("\\0program".d) AS d JOIN "\\0state".cache AS s ON s.a = d.a'
+    >>> tree = within_time(Query(dialect.parse(text)), 7).tree
+    >>> dialect.write(tree.args["where"].this)
+    'idivm.in_time("\\x00program".late, (SELECT idivm.gives_up_at(7, "\\x00program".begun)))'
+    """
+    tree = query.tree.copy()
+    _limit_time(tree, view_id)
+    return Query(tree)
+
+
+def _limit_time(tree: Tree | None, view_id: int) -> None:
+    if isinstance(tree, exp.SetOperation):
+        _limit_time(tree.this, view_id)
+        _limit_time(tree.expression, view_id)
+    elif isinstance(tree, exp.Subquery | exp.Paren):
+        _limit_time(tree.this, view_id)
+    elif isinstance(tree, exp.Select) and tree.args.get("from_"):
+        for table in tree.ctes:
+            _limit_time(table.this, view_id)
+        items = [tree.args["from_"].this, *(join.this for join in tree.args.get("joins") or ())]
+        if len(items) == 1 and isinstance(items[0], exp.Subquery):
+            _limit_time(items[0], view_id)
+        elif any(table.db for item in items for table in item.find_all(exp.Table)):
+            tree.where(_in_time(view_id), copy=False)
+
+
+def _in_time(view_id: int) -> exp.Expr:
+    late, begun = (reference(variable, PROGRAM) for variable in ("late", "begun"))
+    schema = exp.to_identifier("idivm")
+    at = exp.Anonymous(this="gives_up_at", expressions=[exp.Literal.number(view_id), begun])
+    deadline = exp.Subquery(this=exp.select(exp.Dot(this=schema, expression=at)))
+    in_time = exp.Anonymous(this="in_time", expressions=[late, deadline])
+    return exp.Dot(this=schema.copy(), expression=in_time)
+
+
+def ended_late(program: Program, names: Names, code: Code) -> Code:
+    """Return a statement that the time may end, and code that then recomputes.
+
+    The statement writes nothing, so that its subtransaction takes no transaction number.
+    """
+    return [
+        SQL("BEGIN"),
+        code,
+        SQL("EXCEPTION WHEN SQLSTATE 'IVT01' THEN"),
+        [SQL("late := {}; CONTINUE;").format(_deadline(program, names))],
+        SQL("END;"),
+    ]
 
 
 def note_cost(program: Program, names: Names) -> Code:

@@ -53,7 +53,7 @@ def _members(name: str, cls: type) -> Iterator[str]:
     attributes = [(field.name, str(field.type)) for field in fields] or [
         (key, value.__forward_arg__) for key, value in hints.items() if issubclass(cls, dict)
     ]
-    if attributes and cls is not idivm.OptionValues:  # which have a page of their own
+    if attributes and cls is not idivm.ViewOptions:  # which have a page of their own
         yield from ("| attribute | type |", "|---|---|")
         for key, kind in attributes:
             yield f"| `{key}` | `{kind.replace('|', chr(92) + '|')}` |"

@@ -121,6 +121,9 @@ def _probes(
         ):
             result.append(ordered)
     for names in sorted(filter(None, wanted), key=len, reverse=True):
+        if names > set(state.key) and nullable.isdisjoint(state.key):
+            # The key alone finds a single row.
+            continue
         position_in_key = {name: n for n, name in enumerate(state.key)}
         ordered = tuple(sorted(names, key=lambda n: (n in nullable, position_in_key.get(n, 0), n)))
         indexes = [state.key, *result]

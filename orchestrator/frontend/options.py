@@ -13,7 +13,7 @@ from orchestrator.errors import UsageError
 from orchestrator.frontend.schedules import OFF, parse_schedule
 
 
-class OptionValues(TypedDict, total=False):
+class ViewOptions(TypedDict, total=False):
     """The options of a view as keywords of `create_view` and `alter_view`; docs/reference/options.md explains them."""
 
     maintain: Literal["deferred", "eager", "on_commit", "on_read"]
@@ -45,7 +45,7 @@ class OptionValues(TypedDict, total=False):
 
 _ALLOWED: dict[str, tuple[str, ...]] = {
     name: get_args(hint) if get_origin(hint) is Literal else ()
-    for name, hint in get_type_hints(OptionValues).items()
+    for name, hint in get_type_hints(ViewOptions).items()
 }
 
 MODES = _ALLOWED["maintain"]
@@ -63,7 +63,7 @@ _SIZE = re.compile(r"\d+ ?(kb|mb|gb|tb)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class ViewOptions:
+class ParsedOptions:
     """How the user wants a view to be maintained."""
 
     maintain: str = "deferred"
@@ -183,13 +183,13 @@ def epsilons(text: str) -> tuple[Fraction, tuple[tuple[str, Fraction], ...]]:
         if name in own:
             raise UsageError(f"The epsilon of {name} is given twice.")
         own[name] = fraction(number)
-    return fraction(ViewOptions().epsilon), tuple(own.items())
+    return fraction(ParsedOptions().epsilon), tuple(own.items())
 
 
-def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
+def parse_options(given: Iterable[tuple[str, object]]) -> ParsedOptions:
     """Return the options given by name, after checks.
 
-    >>> parse_options([("strategy", "recompute")]) == ViewOptions(strategy="recompute")
+    >>> parse_options([("strategy", "recompute")]) == ParsedOptions(strategy="recompute")
     True
     >>> parse_options([("stratgy", "recompute")])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -225,16 +225,16 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
             "feed = on is not available with maintain = on_read, whose reads show changes before a refresh adds"
             " them to the feed; choose another mode."
         )
-    _refuse_waiting(ViewOptions(**chosen))
+    _refuse_waiting(ParsedOptions(**chosen))
     if chosen.get("relation") == "table" and chosen.get("maintain") == "on_read":
         raise UsageError(
             "relation = table is not available with maintain = on_read, whose reads show changes that no refresh has"
             " written to the table yet; choose another mode."
         )
-    return ViewOptions(**chosen)
+    return ParsedOptions(**chosen)
 
 
-def _refuse_waiting(options: ViewOptions) -> None:
+def _refuse_waiting(options: ParsedOptions) -> None:
     """Refuse options about the times of refreshes for a view that does not wait for refreshes."""
     mode = options.maintain
     given = [

@@ -28,7 +28,7 @@ from orchestrator.deltascript.plan import (
 from orchestrator.errors import UsageError
 from orchestrator.frontend.analysis import Analysis, SourceUse
 from orchestrator.frontend.facts import RelationColumn
-from orchestrator.frontend.options import ViewOptions, epsilons
+from orchestrator.frontend.options import ParsedOptions, epsilons
 from orchestrator.frontend.statistics import indexes_on, statistics
 from orchestrator.planning.cascades import as_captured
 from orchestrator.planning.column_types import types_of
@@ -54,7 +54,7 @@ AS_WRITTEN = {"standard_conforming_strings": "on"}
 def request_for(
     connection: Connection[Any],
     analysis: Analysis,
-    options: ViewOptions,
+    options: ParsedOptions,
     known: Sequence[Statistics | None],
 ) -> PlanningRequest:
     """Return the planning request of a view.
@@ -178,7 +178,7 @@ def _statistics(
 
 
 def _static(
-    analysis: Analysis, sources: tuple[Source, ...], options: ViewOptions
+    analysis: Analysis, sources: tuple[Source, ...], options: ParsedOptions
 ) -> frozenset[int]:
     """Return the sources that the user declares static, or leaves out of the updatable ones."""
     all_sources = frozenset(source.oid for source in sources)

@@ -9,7 +9,7 @@ from psycopg.sql import SQL, Literal
 
 from orchestrator.deltascript.notation import in_words
 from orchestrator.deltascript.plan import MaintenancePlan, Strategy
-from orchestrator.frontend.options import ViewOptions
+from orchestrator.frontend.options import ParsedOptions
 
 UNSORTED = Literal(
     "The ORDER BY of the query has no effect, because a stored view has no order; write it where the"
@@ -29,7 +29,7 @@ def say(connection: Connection[Any], notice: Literal) -> None:
     connection.execute(SQL("DO {}").format(text))
 
 
-def recompute_notice(name: str, plan: MaintenancePlan, options: ViewOptions) -> str | None:
+def recompute_notice(name: str, plan: MaintenancePlan, options: ParsedOptions) -> str | None:
     """Return a notice that each refresh recomputes the view, why, and how to make the view
     incremental.
     """

@@ -30,7 +30,7 @@ from orchestrator.deltascript.plan import (
 from orchestrator.errors import RightsError, UnsupportedError
 from orchestrator.frontend.analysis import TOO_DEEP, Analysis, analyse
 from orchestrator.frontend.facts import RelationColumn
-from orchestrator.frontend.options import ViewOptions
+from orchestrator.frontend.options import ParsedOptions
 from orchestrator.planning import clocks, notices
 from orchestrator.planning.cascades import with_visible_keys
 from orchestrator.planning.facts import AS_WRITTEN, request_for
@@ -40,7 +40,7 @@ from orchestrator.strategies.choose import choose
 def plan_view(
     connection: Connection[Any],
     names: Names,
-    options: ViewOptions,
+    options: ParsedOptions,
     notify: bool = False,
     known: Evidence | None = None,
     before: ViewInfo | None = None,
@@ -84,7 +84,7 @@ def _chosen(
     connection: Connection[Any],
     analysis: Analysis,
     untimed: Unsupported | None,
-    options: ViewOptions,
+    options: ParsedOptions,
     known: Evidence | None,
     before: ViewInfo | None,
 ) -> MaintenancePlan:

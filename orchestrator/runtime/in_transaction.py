@@ -18,7 +18,7 @@ from orchestrator.catalog import ViewInfo
 from orchestrator.catalog import unplanned as catalog_unplanned
 from orchestrator.catalog.search_path import users_path
 from orchestrator.errors import NameTakenError
-from orchestrator.frontend.options import ViewOptions
+from orchestrator.frontend.options import ParsedOptions
 from orchestrator.frontend.statements import QualifiedName
 from orchestrator.runtime.installation.new_view import NewView
 from orchestrator.runtime.refresh import RefreshError, RefreshReport
@@ -85,7 +85,7 @@ _ALL = """
 """
 
 
-def _options(options: ViewOptions) -> Literal:
+def _options(options: ParsedOptions) -> Literal:
     return Literal(json.dumps(options.to_json()))
 
 

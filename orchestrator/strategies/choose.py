@@ -47,7 +47,7 @@ SAVED = 5.0
 """It must also save at least so many lookups and rows, because ratios mean little over empty tables."""
 
 TREE_MARGIN, TREE_SAVED = 0.3, 20.0
-"""The margin and the saving for a view tree that replaces another plan."""
+"""The margin and the saving for a view tree that replaces another plan. The margin may hold for large diffs alone."""
 
 CACHE_MARGIN = 0.95
 """A plan keeps a cache only if it then costs at most this fraction of the plan without the cache."""
@@ -196,7 +196,7 @@ def _cheapest(
     estimates = dict(
         zip(planned, plan_cost.estimates(request, list(planned.values()), prices), strict=True)
     )
-    best = _least(estimates)
+    best = _least(request, planned, estimates)
     plan = planned[best]
     because = "; ".join((str(estimates[best]), *plan.evidence.notes))
     reasons = [Reason(best, True, because, estimates[best])]
@@ -248,7 +248,11 @@ def _variants(
     return variants
 
 
-def _least(estimates: Mapping[str, Estimate]) -> str:
+def _least(
+    request: PlanningRequest,
+    planned: Mapping[str, MaintenancePlan],
+    estimates: Mapping[str, Estimate],
+) -> str:
     """Return the variant that is cheaper by more than the model's error; the first variant is preferred."""
     best, *others = estimates
     total = {
@@ -257,11 +261,15 @@ def _least(estimates: Mapping[str, Estimate]) -> str:
     }
     for name in others:
         # A cache takes space, its first rows may cost more than the query, and writing its rows costs more
-        # than reading other rows, so the cache must save something. A view tree stores several views, and
-        # the model ignores what a large diff does to each of them.
+        # than reading other rows, so the cache must save something. A view tree stores several views, which
+        # large diffs change row by row, unless many changed rows share their groups.
         margin, least = MARGIN, SAVED
         if name == Strategy.VIEW_TREE:
-            margin, least = TREE_MARGIN, TREE_SAVED
+            least = TREE_SAVED
+            if not plan_cost.saves_in_large_diffs(
+                request, planned[name], planned[best], TREE_MARGIN
+            ):
+                margin = TREE_MARGIN
         elif name == _UNCACHED:
             margin, least = 1 / CACHE_MARGIN, -math.inf
         saved = estimates[best].accesses - estimates[name].accesses

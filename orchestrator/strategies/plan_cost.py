@@ -33,6 +33,9 @@ ELSEWHERE = 2.0
 """The same bound when only other views were measured."""
 
 
+MUCH_MORE = 1.25
+"""A plan that is chosen for what it saves in large diffs may make the changes of a table so much dearer."""
+
 TIMES_DEARER = 10.0
 """A missing index is reported if a change costs so many times as much without it."""
 
@@ -47,6 +50,33 @@ def accesses(costs: Sequence[Cost], request: PlanningRequest, *, indexed: bool =
     """
     indexed = indexed or request.create_indexes
     return _average(costs, request, lambda cost: cost.accesses + (0.0 if indexed else cost.scanned))
+
+
+def saves_in_large_diffs(
+    request: PlanningRequest, plan: MaintenancePlan, other: MaintenancePlan, margin: float
+) -> bool:
+    """Return whether one of many changed rows costs at most a fraction of what it costs under another plan.
+
+    Each table must do its part: no change of a table may cost much more, alone or among many.
+    """
+    mine, others = plan.program.costs, other.program.costs
+    if _average(mine, request, _least) > margin * _average(others, request, _least):
+        return False
+    sources = {cost.source for cost in mine}
+    return all(
+        _average(ours, request, value) <= MUCH_MORE * _average(theirs, request, value)
+        for value in (_least, _single)
+        for source in sources
+        for ours, theirs in [[[c for c in each if c.source == source] for each in (mine, others)]]
+    )
+
+
+def _least(cost: Cost) -> float:
+    return cost.least
+
+
+def _single(cost: Cost) -> float:
+    return cost.accesses
 
 
 def _average(

@@ -52,13 +52,23 @@ COMMENT ON FUNCTION idivm.plan_again() IS 'has the statements of a program plann
 
 -- Return the time after which a refresh gives up: half the time of a recompute. So a refresh that loses costs at most
 -- half more, and only once, because the loss is recorded.
+CREATE OR REPLACE FUNCTION idivm.gives_up_at(view_id integer, begun timestamptz) RETURNS timestamptz
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN begun + make_interval(
+        secs => idivm.recompute_seconds(view_id, idivm.query_work(to_regclass('idivm_def.v' || view_id))) / 2);
+END
+$$;
+COMMENT ON FUNCTION idivm.gives_up_at(integer, timestamptz) IS 'when a refresh gives up and recomputes the view';
+
+-- Return the same time, and record the loss if it has passed.
 CREATE OR REPLACE FUNCTION idivm.refresh_deadline(view_id integer, begun timestamptz, accesses double precision, variant_now text)
     RETURNS timestamptz
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    work double precision := idivm.query_work(to_regclass('idivm_def.v' || view_id));
-    deadline timestamptz := begun + make_interval(secs => idivm.recompute_seconds(view_id, work) / 2);
+    deadline timestamptz := idivm.gives_up_at(view_id, begun);
 BEGIN
     IF clock_timestamp() > deadline THEN
         PERFORM idivm.note_loss(view_id, accesses, variant_now);
@@ -67,7 +77,25 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.refresh_deadline(integer, timestamptz, double precision, text) IS
-    'when a refresh gives up and recomputes the view';
+    'when a refresh gives up and recomputes the view; remembers that it does';
+
+-- End a statement of a program that takes too long. The program catches the error.
+CREATE OR REPLACE FUNCTION idivm.end_late_statement() RETURNS boolean
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE SQLSTATE 'IVT01' USING MESSAGE = 'a statement of a refresh took too long';
+END
+$$;
+COMMENT ON FUNCTION idivm.end_late_statement() IS 'ends a statement of a refresh that takes too long';
+
+-- Return whether a statement of a program is in time; end it otherwise. The program inlines this function, so that the
+-- deadline is computed only after `late`.
+CREATE OR REPLACE FUNCTION idivm.in_time(late timestamptz, deadline timestamptz) RETURNS boolean
+    LANGUAGE sql VOLATILE
+    RETURN pg_catalog.clock_timestamp() < late OR pg_catalog.clock_timestamp() < deadline OR idivm.end_late_statement();
+COMMENT ON FUNCTION idivm.in_time(timestamptz, timestamptz) IS
+    'whether a statement of a refresh is in time; ends it otherwise';
 
 -- Settings under which PostgreSQL fetches the rows of a state that a diff names together, so that it reads pages
 -- ahead; and settings that restore the defaults. The program inlines both.

@@ -130,7 +130,8 @@ $$;
 COMMENT ON FUNCTION idivm.note_long(integer, double precision, double precision, timestamptz, text) IS
     'remembers whether a refresh took longer than recomputing the view';
 
--- Record what recomputing took, with the rights of the calling program; invalid numbers are ignored. Each time,
+-- Record what recomputing took, with the rights of the calling program; invalid numbers are ignored. Disturbances only
+-- make a recompute slower, so the time of a row follows lower measurements quickly and higher ones slowly. Each time,
 -- accesses become a little cheaper, so that a single slow refresh does not decide for ever.
 CREATE OR REPLACE FUNCTION idivm.note_recompute(view_id integer, query_work double precision, begun timestamptz, variant_now text)
     RETURNS void
@@ -138,16 +139,20 @@ CREATE OR REPLACE FUNCTION idivm.note_recompute(view_id integer, query_work doub
 AS $$
 DECLARE
     by_row double precision;
+    known double precision;
 BEGIN
     IF (query_work >= 0 AND query_work < 1e18 AND begun > '-infinity' AND begun <= clock_timestamp()) IS NOT TRUE THEN
         RETURN;
     END IF;
     by_row := extract(epoch FROM clock_timestamp() - begun) / nullif(idivm.recompute_work(view_id, query_work), 0);
     DELETE FROM idivm.costs c WHERE c.view = view_id AND c.variant <> variant_now;
+    SELECT c.row_seconds INTO known FROM idivm.costs c WHERE c.view = view_id;
+    by_row := CASE WHEN by_row > known THEN known + (least(by_row, 2 * known) - known) / 8
+                   ELSE coalesce((known + by_row) / 2, by_row, known) END;
     INSERT INTO idivm.costs AS c (view, row_seconds, variant) VALUES (view_id, by_row, variant_now)
     ON CONFLICT (view) DO UPDATE
-    SET access_seconds = 0.9 * coalesce(c.access_seconds, least(c.price, idivm.rows_of_access(view_id) * c.row_seconds)),
-        row_seconds = coalesce((c.row_seconds + excluded.row_seconds) / 2, excluded.row_seconds, c.row_seconds),
+    SET access_seconds = 0.9 * coalesce(c.access_seconds, least(c.price, idivm.rows_of_access(view_id) * excluded.row_seconds)),
+        row_seconds = excluded.row_seconds,
         loses_from = c.loses_from * (1 + 2.0 ^ -c.losses),
         variant = excluded.variant;
 END

@@ -3,8 +3,10 @@
 import psycopg
 import pytest
 
+from orchestrator.api import connect
 from orchestrator.bench import auto
 from orchestrator.bench.auto import suites
+from orchestrator.bench.auto.changes import Change, describe, make
 from orchestrator.bench.auto.judge import bars
 from orchestrator.bench.report import Report
 from orchestrator.errors import UsageError
@@ -45,6 +47,17 @@ def test_a_view_is_measured_beside_strategies_and_beside_its_query(dsn, tmp_path
     assert auto.draw(report, tmp_path / "plot.png") == tmp_path / "plot.png"
     with psycopg.connect(dsn) as connection:
         assert connection.execute("SELECT to_regnamespace('idivm_bench')").fetchone() == (None,)
+
+
+def test_each_change_has_as_many_rows_as_it_says(dsn):
+    """The same seeds choose places of the table, from which earlier changes have moved the rows away."""
+    with connect(dsn) as orc:
+        orc.execute("CREATE TABLE t AS SELECT i AS id, 0 AS v FROM generate_series(1, 5000) AS i")
+        table = describe(orc, "t")
+        for number in range(1, 6):
+            make(orc, table, Change("update", "10%"), "v = v + 1", 0)
+            [(total,)] = orc.execute("SELECT sum(v) FROM t")[0].rows
+            assert total == 500 * number
 
 
 def test_bars_name_what_is_too_slow():

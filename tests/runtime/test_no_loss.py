@@ -6,6 +6,7 @@ import pytest
 from stepping import differences
 
 from orchestrator.deltascript import sizes
+from orchestrator.errors import DatabaseError
 
 pytestmark = pytest.mark.integration
 
@@ -152,6 +153,40 @@ def test_a_refresh_that_gives_up_keeps_the_states_that_it_has_completed(orc, mon
             assert rows_read(orc, "items") - before < 200
         assert orc.view("v").recomputed
         assert differences(orc.connection, "v") == []
+
+
+def test_a_statement_that_takes_too_long_ends(orc):
+    """Nothing predicts that all rows have the same value: the statement is already running."""
+    orc.execute(
+        "CREATE TABLE a (id int PRIMARY KEY, k int NOT NULL); CREATE TABLE b (id int PRIMARY KEY, k int NOT NULL);"
+        "CREATE INDEX ON b (k); INSERT INTO a SELECT i, i FROM generate_series(1, 2000) i;"
+        "INSERT INTO b SELECT i, i FROM generate_series(1, 2000) i; ANALYZE a, b;"
+        "UPDATE b SET k = 1 WHERE id > 1000"
+    )
+    query = "SELECT a.k, count(*) FROM a JOIN b ON b.k = a.k GROUP BY a.k"
+    orc.create_view("v", query, strategy="id", cache="off")
+    orc.execute("UPDATE a SET k = 1 WHERE id <= 90; DELETE FROM idivm.costs")
+    # The time is over as soon as a statement finds a row.
+    orc.execute(
+        "CREATE OR REPLACE FUNCTION idivm.in_time(late timestamptz, deadline timestamptz) RETURNS boolean"
+        " LANGUAGE sql VOLATILE RETURN idivm.end_late_statement()"
+    )
+    with orc.connection.transaction():
+        before = rows_read(orc, "b")
+        orc.connection.execute("SELECT * FROM idivm.refresh('v')")
+        assert rows_read(orc, "b") - before < 5000
+    assert orc.view("v").recomputed
+    assert differences(orc.connection, "v") == []
+
+
+def test_the_deadline_of_a_statement_is_computed_only_when_it_is_late(orc):
+    in_time = "SELECT idivm.in_time(clock_timestamp() + interval '{}', (SELECT {}))"
+    fails = "('x' || clock_timestamp())::timestamptz"
+    later = "clock_timestamp() + interval '1 hour'"
+    assert orc.execute(in_time.format("1 hour", fails))[0].rows == [(True,)]
+    assert orc.execute(in_time.format("-1 hour", later))[0].rows == [(True,)]
+    with pytest.raises(DatabaseError, match="took too long"):
+        orc.execute(in_time.format("-1 hour", "clock_timestamp()"))
 
 
 def rows_read(orc, table):

@@ -44,8 +44,12 @@ def plans(orc, view):
             continue
         for number, name in enumerate(named, 1):
             query = re.sub(rf"unnest\(refresh_\d+\.{name}\)", f"unnest(${number})", query)
-        types = ", ".join(f"{shapes[name]}[]" for name in named)
-        nothing = ", ".join("NULL" for _ in named)
+        # The deadline and the beginning of the refresh.
+        times = re.findall(r"refresh_\d+\.(?:late|begun)", query)
+        for number, time in enumerate(dict.fromkeys(times), len(named) + 1):
+            query = query.replace(time, f"${number}")
+        typed = [f"{shapes[name]}[]" for name in named] + ["timestamptz"] * len(set(times))
+        types, nothing = ", ".join(typed), ", ".join("NULL" for _ in typed)
         with orc.connection.transaction(force_rollback=True):
             orc.connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
             orc.connection.execute(f"PREPARE looked ({types}) AS {query}")

@@ -88,3 +88,15 @@ def _counted(orc):
         "SELECT n_tup_upd, n_tup_hot_upd, seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables"
         " WHERE schemaname = 'idivm_state' AND relname ~ '^v_[0-9]+$'"
     ).fetchone()
+
+
+def test_no_index_extends_the_key(orc):
+    """Each row of a window would be written into the index, and the key alone finds the row."""
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, g int, v int NOT NULL)")
+    orc.create_view(
+        "v", "SELECT id, rank() OVER (PARTITION BY g ORDER BY v) AS r FROM t", strategy="id"
+    )
+    indexes = orc.execute(
+        "SELECT substring(indexdef, '\\(.*') FROM pg_indexes WHERE schemaname = 'idivm_state' ORDER BY 1"
+    )[0].rows
+    assert indexes == [("(g, v)",), ("(id)",)]

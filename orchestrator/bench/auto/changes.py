@@ -106,13 +106,20 @@ def make(orchestrator: Orchestrator, table: Table, change: Change, update: str, 
 
 def _choose(orchestrator: Orchestrator, table: Table, count: int, seed: int) -> None:
     connection = orchestrator.connection
-    connection.execute(SQL("DROP TABLE IF EXISTS {}").format(_CHOSEN))
     # Sample some more rows than needed, so that there are enough.
-    share = min(100.0, 130 * count / max(table.rows, 1) + 2000 / max(table.rows, 1))
-    connection.execute(
-        SQL(
-            "CREATE TEMP TABLE chosen AS SELECT tableoid AS part, ctid AS place"
-            " FROM {} TABLESAMPLE BERNOULLI ({}) REPEATABLE ({})"
-            " ORDER BY hashtext(ctid::text) LIMIT {}"
-        ).format(Identifier(table.name), Literal(share), Literal(seed), Literal(count))
-    )
+    share = 130 * count / max(table.rows, 1) + 2000 / max(table.rows, 1)
+    chosen = -1
+    # The seed names places of the table, from which updated rows move away: with the same seed, the
+    # next view would find fewer rows.
+    while chosen < count and share < 200:
+        connection.execute(SQL("DROP TABLE IF EXISTS {}").format(_CHOSEN))
+        chosen = connection.execute(
+            SQL(
+                "CREATE TEMP TABLE chosen AS SELECT tableoid AS part, ctid AS place"
+                " FROM {} TABLESAMPLE BERNOULLI ({}) REPEATABLE ({})"
+                " ORDER BY hashtext(ctid::text) LIMIT {}"
+            ).format(
+                Identifier(table.name), Literal(min(share, 100.0)), Literal(seed), Literal(count)
+            )
+        ).rowcount
+        share *= 2

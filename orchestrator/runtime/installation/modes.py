@@ -16,7 +16,7 @@ from psycopg.sql import SQL
 from orchestrator.catalog import ViewInfo
 from orchestrator.deltascript.plan import ON_READ
 from orchestrator.errors import UnsupportedError, UsageError
-from orchestrator.frontend.options import ViewOptions, parse_options
+from orchestrator.frontend.options import ParsedOptions, parse_options
 from orchestrator.runtime import refresh
 from orchestrator.runtime.installation import feeds
 
@@ -82,7 +82,7 @@ def start(connection: Connection[Any], *view_ids: int) -> None:
         connection.execute("SELECT idivm.start_keeping(%s)", [view_id])
 
 
-def alter(connection: Connection[Any], view: ViewInfo, options: ViewOptions) -> None:
+def alter(connection: Connection[Any], view: ViewInfo, options: ParsedOptions) -> None:
     """Change options of a view that need no other plan, while its tables are written."""
     if connection.info.transaction_status != TransactionStatus.IDLE:
         raise UsageError(
@@ -112,13 +112,13 @@ def alter(connection: Connection[Any], view: ViewInfo, options: ViewOptions) -> 
             connection.isolation_level = level
 
 
-def altered(view: ViewInfo, given: tuple[tuple[str, str], ...]) -> ViewOptions:
+def altered(view: ViewInfo, given: tuple[tuple[str, str], ...]) -> ParsedOptions:
     """Return the options of a view with the given options set."""
     parse_options(given)
     return parse_options({**view.options, **dict(given)}.items())
 
 
-def asks_for_another_plan(view: ViewInfo, options: ViewOptions) -> bool:
+def asks_for_another_plan(view: ViewInfo, options: ParsedOptions) -> bool:
     """Return whether options require another plan than the options that a view was planned with."""
     before = parse_options(view.options.items())
     if options.maintain != before.maintain and ON_READ in (options.maintain, before.maintain):

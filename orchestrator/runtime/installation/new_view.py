@@ -12,7 +12,7 @@ from orchestrator.catalog.take_over import Adoptable
 from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Initialised, MaintenancePlan
-from orchestrator.frontend.options import ViewOptions
+from orchestrator.frontend.options import ParsedOptions
 from orchestrator.frontend.statements import QualifiedName
 
 
@@ -23,7 +23,7 @@ class NewView:
     name: QualifiedName
     query: str
     columns: tuple[str, ...] | None
-    options: ViewOptions
+    options: ParsedOptions
     replace: bool = False
     waiting: UnplannedView | None = None
     """The view that SQL created under this name, whose query the content replaces."""

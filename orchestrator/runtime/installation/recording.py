@@ -10,12 +10,12 @@ from psycopg import Connection
 from orchestrator import catalog
 from orchestrator.catalog import ascii_json
 from orchestrator.deltascript.plan import MaintenancePlan, Strategy
-from orchestrator.frontend.options import ViewOptions
+from orchestrator.frontend.options import ParsedOptions
 from orchestrator.runtime.installation import indexes, sources
 
 
 def record_plan(
-    connection: Connection[Any], view_id: int, plan: MaintenancePlan, options: ViewOptions
+    connection: Connection[Any], view_id: int, plan: MaintenancePlan, options: ParsedOptions
 ) -> None:
     """Record a view's plan, capture what it reads, and create indexes if its options ask for them."""
     connection.execute(

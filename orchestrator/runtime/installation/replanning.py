@@ -24,7 +24,7 @@ from orchestrator.errors import (
     IdivmError,
     UnsupportedError,
 )
-from orchestrator.frontend.options import ViewOptions, parse_options
+from orchestrator.frontend.options import ParsedOptions, parse_options
 from orchestrator.planning.view import plan_view
 from orchestrator.runtime.enumeration import merged
 from orchestrator.runtime.errors import explain
@@ -182,7 +182,10 @@ def _replan_one(
 
 
 def current_plan(
-    connection: Connection[Any], view: ViewInfo, options: ViewOptions, known: Evidence | None = None
+    connection: Connection[Any],
+    view: ViewInfo,
+    options: ParsedOptions,
+    known: Evidence | None = None,
 ) -> MaintenancePlan:
     """Return the plan that a view would get today, with the settings of its creator.
 

@@ -23,7 +23,7 @@ from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Reason
 from orchestrator.errors import IdivmError, NotFoundError, RightsError, UsageError
-from orchestrator.frontend.options import ViewOptions, parse_options
+from orchestrator.frontend.options import ParsedOptions, parse_options
 from orchestrator.frontend.statements import QualifiedName
 from orchestrator.planning.view import plan_view
 from orchestrator.runtime import side_by_side
@@ -160,7 +160,9 @@ def _adopted(
     return created.strategy, _taken(created.plan.evidence.reasons)
 
 
-def _planned(connection: Connection[Any], view: Adoptable, options: ViewOptions) -> tuple[str, str]:
+def _planned(
+    connection: Connection[Any], view: Adoptable, options: ParsedOptions
+) -> tuple[str, str]:
     """Plan the query of a relation in a transaction that is rolled back."""
     names = Names(0, view.name)
     with connection.transaction(force_rollback=True):
