@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 import pytest
@@ -107,9 +108,19 @@ def require_enumeration(orc, name: str, leading: Iterable[str] = ()) -> None:
     cursor = orc.connection.execute(SQL("SELECT * FROM {}").format(Identifier(name)))
     columns, wanted = [column.name for column in cursor.description], cursor.fetchall()
     assert Counter(map(repr, orc.enumerate(name))) == Counter(map(repr, wanted)), name
+    assert Counter(map(repr, in_sql(orc, name))) == Counter(map(repr, wanted)), name
     for column in leading:
         place = columns.index(column)
         for value in list({row[place] for row in wanted})[:2]:
             found = Counter(map(repr, orc.enumerate(name, {column: value})))
             like = Counter(repr(row) for row in wanted if row[place] == value)
             assert found == like, (name, column, value)
+            text = None if value is None else str(value)
+            assert Counter(map(repr, in_sql(orc, name, {column: text}))) == like, (column, value)
+
+
+def in_sql(orc, name: str, prefix: Mapping[str, object] | None = None) -> list[tuple[object, ...]]:
+    """The rows of the cursor that idivm.enumerate opens."""
+    with orc.connection.transaction():
+        orc.connection.execute("SELECT idivm.enumerate(%s, %s)", [name, json.dumps(prefix or {})])
+        return list(orc.connection.execute("FETCH ALL FROM idivm_rows").fetchall())

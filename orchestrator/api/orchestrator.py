@@ -41,7 +41,7 @@ from orchestrator.runtime.diagnosis.comparison import (
     refresh_and_compare,
 )
 from orchestrator.runtime.diagnosis.doctor import Finding
-from orchestrator.runtime.enumeration import hop, ordered
+from orchestrator.runtime.enumeration import hop, merged, ordered
 from orchestrator.runtime.enumeration.order import order_of
 from orchestrator.runtime.errors import explained
 from orchestrator.runtime.explain import Explanation, explain_query, explain_view
@@ -177,7 +177,10 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
                 joined = view.options.get("representation") == "factorized"
                 yield from ordered.stored_rows(connection, relation, prefix or {}, joined)
             else:
-                rows = hop.rows if order.streamed else ordered.rows
+                if merged.buckets_of(order) is not None:
+                    rows = merged.rows
+                else:
+                    rows = hop.rows if order.streamed else ordered.rows
                 yield from rows(connection, order, prefix or {})
 
     def dropped_views(self) -> list[DroppedView]:

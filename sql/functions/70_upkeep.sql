@@ -355,6 +355,7 @@ DECLARE
     found_tables text;
     one record;
 BEGIN
+    PERFORM idivm.drop_enumeration(view_id);
     FOR one IN
         SELECT c.oid::regclass AS name, v.id IS NOT NULL AS kept, (
                    SELECT string_agg(concat_ws(' ',

@@ -115,3 +115,15 @@ def test_other_counts_are_measured_beside_their_exponents(dsn):
 def test_too_little_to_measure_is_refused(dsn):
     with pytest.raises(UsageError, match="updates"):
         run(dsn=dsn, sizes=(10,))
+
+
+def test_pages_are_measured_over_few_and_many_heavy_values(dsn):
+    report = run(dsn=dsn, sizes=(16_000,), shapes=("pages",))
+    assert [row["heavy"] for row in report.rows] == [20, 80, 320]
+    buffers = {row["heavy"]: row["buffers of a row"] for row in report.rows}
+    assert 0 < buffers[320] < 2 * buffers[20]
+    assert {bar.name: bar.limit for bar in report.bars} == {
+        "pages, 16,000 rows, a row in pages: 320 heavy values, times 20": 2,
+        "pages, 16,000 rows, buffers of a row: 320 heavy values, times 20": 2,
+        "pages, 16,000 rows, a row in pages, times a row of SELECT": 20,
+    }

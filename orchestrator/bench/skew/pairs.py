@@ -10,8 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from itertools import cycle
-from random import Random
+from itertools import cycle, pairwise
 from typing import Any
 
 from psycopg import sql
@@ -26,15 +25,14 @@ from orchestrator.bench.contenders import (
     require_equal,
     view_name,
 )
-from orchestrator.bench.measure import explained, slope
+from orchestrator.bench.measure import slope
 from orchestrator.bench.report import Bar
+from orchestrator.bench.skew import pages
 from orchestrator.bench.skew.rebalancing import Light, Rebalancing, grow
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.catalog import readers as catalog_readers
 from orchestrator.deltascript.plan import StateTable
 from orchestrator.errors import DatabaseError
-from orchestrator.runtime.enumeration import ordered
-from orchestrator.runtime.enumeration.order import order_of
 from orchestrator.runtime.installation import names as view_names
 
 PAIRS = Workload("pairs")
@@ -48,8 +46,8 @@ NEARLY_HEAVY = Light(
 )
 MARGIN = 0.12
 """Slopes may exceed the exponents by this margin."""
-WALKED = 40
-"""The number of rows from which the next row is looked up."""
+WALKED = 3_000
+"""The number of rows that are read one after the other."""
 MOST = Fraction(3, 4)
 """The largest ε; larger ones would store too many rows."""
 
@@ -129,20 +127,16 @@ def run(orchestrator: Orchestrator, statement: sql.Composed) -> None:
 
 
 def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
-    """Return the buffers touched between two rows: their mean and their maximum."""
-    connection, view = orchestrator.connection, orchestrator.view(name)
-    order = order_of(connection, view_names.names_of(view), view.plan)
-    assert order is not None
-    rng = Random(1)
-    [a] = connection.execute("SELECT array_agg(a) FROM r TABLESAMPLE SYSTEM (100)").fetchone() or []
-    [c] = connection.execute("SELECT array_agg(c) FROM s TABLESAMPLE SYSTEM (100)").fetchone() or []
-    buffers = []
-    for _ in range(WALKED):
-        step = ordered.next_row(order, (str(rng.choice(a)), str(rng.choice(c))))
-        with connection.transaction():
-            ordered.by_lookups(connection)
-            buffers.append(explained(connection, step.as_string(connection)).buffers)
-    return statistics.mean(buffers), max(buffers)
+    """Return the buffers touched between two rows: their mean and their maximum, over the first pages."""
+    connection = orchestrator.connection
+    with connection.transaction():
+        connection.execute("SELECT idivm.enumerate(%s)", [name])
+        counts = [pages.touched(connection)]
+        for _ in range(WALKED):
+            connection.execute("FETCH 1 FROM idivm_rows")
+            counts.append(pages.touched(connection))
+    steps = [after - before for before, after in pairwise(counts)]
+    return statistics.mean(steps), max(steps)
 
 
 def stored(orchestrator: Orchestrator, name: str) -> int:

@@ -23,6 +23,7 @@ from orchestrator.deltascript.plan.maintenance import (
     Reason,
 )
 from orchestrator.deltascript.plan.merged import Merged
+from orchestrator.deltascript.plan.over_rows import over_rows
 from orchestrator.deltascript.plan.query import Query
 from orchestrator.deltascript.plan.steps import (
     Analyse,
@@ -98,5 +99,6 @@ __all__ = [
     "Step",
     "Strategy",
     "Walk",
+    "over_rows",
     "pairs_of",
 ]

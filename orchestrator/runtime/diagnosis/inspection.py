@@ -24,6 +24,7 @@ from orchestrator.errors import UnsupportedError
 from orchestrator.frontend.options import parse_options
 from orchestrator.runtime import refresh
 from orchestrator.runtime.diagnosis import answers, check
+from orchestrator.runtime.enumeration import merged
 from orchestrator.runtime.installation import names as view_names
 from orchestrator.runtime.installation import publication, replanning, sources
 from orchestrator.runtime.refresh import RefreshError
@@ -115,7 +116,23 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
                 "the trigger is gone that refuses to write to it",
                 tuple((SQL(view.relation), statement) for statement in again),
             )
-        return _compared(connection, plan, names)
+        return _compared(connection, plan, names) or _not_enumerated(connection, plan, names)
+
+
+def _not_enumerated(
+    connection: Connection[Any], plan: MaintenancePlan, names: Names
+) -> Damage | None:
+    relation = merged.relation_of(names)
+    statements = tuple(
+        (relation, statement)
+        for statement in merged.relation_statements(connection, names, plan)
+        if not catalog.exists(connection, relation)
+    )
+    return (
+        Damage("the relation by which SQL enumerates it is gone", statements)
+        if statements
+        else None
+    )
 
 
 def mend(connection: Connection[Any], view: ViewInfo, damage: Damage) -> None:

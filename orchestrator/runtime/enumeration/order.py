@@ -11,7 +11,7 @@ from psycopg.sql import Composable, Identifier
 
 from orchestrator.catalog import objects as catalog_objects
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import MaintenancePlan, StateView, Walk
+from orchestrator.deltascript.plan import MaintenancePlan, Query, StateView, Walk
 from orchestrator.errors import UsageError
 
 Known: TypeAlias = Mapping[str, Composable]
@@ -31,6 +31,8 @@ class Order:
     """The view's columns that show a free variable."""
     types: Mapping[str, str]
     unions: tuple[tuple[Walk, ...], ...]
+    query: Query
+    """The query of the content."""
     streamed: bool = False
     """Whether the rows come in the order of the states (`streaming`)."""
 
@@ -62,6 +64,7 @@ def order_of(connection: Connection[Any], names: Names, plan: MaintenancePlan) -
         dict(enumeration.shown),
         {variable: declared[column] for variable, column in keys.items()},
         enumeration.unions,
+        state.query,
         enumeration.streamed,
     )
 

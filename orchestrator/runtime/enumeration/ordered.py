@@ -64,11 +64,6 @@ def by_lookups(connection: Connection[Any]) -> None:
         connection.execute(SQL("SET LOCAL {} = off").format(Identifier(setting)))
 
 
-def next_row(order: Order, last: Sequence[str]) -> Composed:
-    """Return the statement that finds the row after the row with the given key, without parameters."""
-    return _Steps(order, (), last).page(True, SQL("1"))
-
-
 def stored_rows(
     connection: Connection[Any],
     relation: Composable,

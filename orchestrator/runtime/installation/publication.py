@@ -27,6 +27,7 @@ from orchestrator.errors import (
     DatabaseError,
     UsageError,
 )
+from orchestrator.runtime.enumeration import merged
 from orchestrator.runtime.installation import feeds, tables
 from orchestrator.runtime.installation.names import names_of
 from orchestrator.runtime.installation.new_view import NewView
@@ -65,6 +66,7 @@ def publish_content(
     if plan.merges:
         for statement in emit.create_read_views(plan.program, names):
             connection.execute(statement)
+    merged.create_relation(connection, names, plan)
     above = ", ".join(catalog.view_by_id(connection, reader).name for reader in readers)
     try:
         replacing = replaced is not None or given is not None

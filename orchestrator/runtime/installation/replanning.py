@@ -26,6 +26,7 @@ from orchestrator.errors import (
 )
 from orchestrator.frontend.options import ParsedOptions, parse_options
 from orchestrator.planning.view import plan_view
+from orchestrator.runtime.enumeration import merged
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.installation import feeds, indexes, modes, sources, tables
 from orchestrator.runtime.installation.locks import held_apart
@@ -223,6 +224,7 @@ def _restate(
     if plan.merges:
         for statement in emit.create_read_views(plan.program, names):
             connection.execute(statement)
+    merged.create_relation(connection, names, plan)
     if kept:
         return None
     if view.options.get("relation") != "table":
