@@ -42,6 +42,7 @@ from orchestrator.runtime.diagnosis.comparison import (
 )
 from orchestrator.runtime.diagnosis.doctor import Finding
 from orchestrator.runtime.enumeration import hop, merged, ordered
+from orchestrator.runtime.enumeration.buckets import buckets_of
 from orchestrator.runtime.enumeration.order import order_of
 from orchestrator.runtime.errors import explained
 from orchestrator.runtime.explain import Explanation, explain_query, explain_view
@@ -177,10 +178,8 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
                 joined = view.options.get("representation") == "factorized"
                 yield from ordered.stored_rows(connection, relation, prefix or {}, joined)
             else:
-                if merged.buckets_of(order) is not None:
-                    rows = merged.rows
-                else:
-                    rows = hop.rows if order.streamed else ordered.rows
+                by_lookups = hop.rows if order.streamed else ordered.rows
+                rows = by_lookups if buckets_of(order) is None else merged.rows
                 yield from rows(connection, order, prefix or {})
 
     def dropped_views(self) -> list[DroppedView]:

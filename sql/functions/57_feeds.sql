@@ -149,6 +149,7 @@ END
 $$;
 
 -- The relation of the feed is looked up with the rights of this view's owner, the right to read it with the reader's.
+-- Policies of a view that is a table hide rows, and a feed has all of them.
 CREATE OR REPLACE FUNCTION idivm.show_feed(feed integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -162,7 +163,8 @@ BEGIN
                 ' CASE c.kind WHEN ''R'' THEN %5$L::jsonb WHEN ''I'' THEN NULL ELSE (SELECT to_jsonb(x.*) FROM (SELECT %3$s) AS x) END AS old,'
                 ' CASE c.kind WHEN ''R'' THEN %6$L::jsonb WHEN ''D'' THEN NULL ELSE (SELECT to_jsonb(x.*) FROM (SELECT %4$s) AS x) END AS new'
                 ' FROM idivm_feed.%1$I AS c JOIN idivm_feed.refreshes AS r ON r.feed = %2$s AND r.refresh = c.refresh'
-                ' WHERE (SELECT has_table_privilege(f.relation, ''SELECT'') FROM idivm_feed.feeds AS f WHERE f.id = %2$s)',
+                ' WHERE (SELECT has_table_privilege(f.relation, ''SELECT'') AND NOT row_security_active(f.relation)'
+                ' FROM idivm_feed.feeds AS f WHERE f.id = %2$s)',
                 'f' || show_feed.feed || '_' || e.epoch, show_feed.feed, idivm.feed_columns(e.columns, 'c.o_%1$s AS %2$I'),
                 idivm.feed_columns(e.columns, 'c.n_%1$s AS %2$I'),
                 (SELECT to_jsonb(b.columns) FROM idivm_feed.epochs b WHERE b.feed = e.feed AND b.epoch < e.epoch ORDER BY b.epoch DESC LIMIT 1),
@@ -408,7 +410,7 @@ COMMENT ON FUNCTION idivm.announce_feeds(integer[]) IS 'wakes the readers of the
 
 CREATE OR REPLACE VIEW idivm.feeds WITH (security_barrier) AS
 SELECT f.relation AS view, f.columns, f.refresh AS position, f.kept_from, f.id AS feed
-FROM idivm_feed.feeds f WHERE has_table_privilege(f.relation, 'SELECT');
+FROM idivm_feed.feeds f WHERE has_table_privilege(f.relation, 'SELECT') AND NOT row_security_active(f.relation);
 COMMENT ON VIEW idivm.feeds IS 'the change feeds of the views that this role may read';
 GRANT SELECT ON idivm.feeds TO PUBLIC;
 
@@ -425,6 +427,10 @@ BEGIN
             RAISE insufficient_privilege USING
                 MESSAGE = format('the feed of %s cannot be read without the right to read all columns of the view', feed_of.view),
                 HINT = format('GRANT SELECT ON %s gives it.', feed_of.view);
+        ELSIF row_security_active(feed_of.view) THEN
+            RAISE insufficient_privilege USING
+                MESSAGE = format('the feed of %s cannot be read by roles to which row-level security applies', feed_of.view),
+                HINT = 'A feed shows the changes of all rows.';
         END IF;
         RAISE object_not_in_prerequisite_state USING
             MESSAGE = format('%s has no feed of its changes', feed_of.view),
@@ -518,3 +524,6 @@ AS $$
     DELETE FROM idivm.consumers c WHERE c.name = consumer AND c.view = forget_consumer.view
 $$;
 COMMENT ON FUNCTION idivm.forget_consumer(text, regclass) IS 'removes a registered consumer, so that nothing is kept for it';
+
+-- An earlier version may have created them without the condition on policies.
+DO $$ BEGIN PERFORM idivm.show_feed(f.id) FROM idivm_feed.feeds f; END $$;

@@ -22,7 +22,8 @@ AS $$
                 WHERE s.pair ->> 1 = k.variable LIMIT 1)
         FROM jsonb_array_elements_text(v.plan -> 'enumeration' -> 'variables') WITH ORDINALITY AS k (variable, nth)
         ORDER BY k.nth)
-    FROM idivm.views v WHERE v.relation = enumeration_of.view AND has_table_privilege(v.relation, 'SELECT') IS NOT NULL
+    FROM idivm.views v JOIN pg_class c ON c.oid = v.relation
+    WHERE v.relation = enumeration_of.view AND NOT c.relrowsecurity
 $$;
 COMMENT ON FUNCTION idivm.enumeration_of(regclass) IS 'the relation that enumerates the rows of a view, and the columns by which it finds rows';
 

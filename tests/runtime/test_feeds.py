@@ -342,6 +342,35 @@ def test_who_may_not_read_the_view_may_not_read_its_feed(shop):
     assert shop.connection.execute("SELECT count(*) FROM idivm.consumers").fetchone() == (0,)
 
 
+def test_a_feed_shows_nothing_that_a_policy_of_the_view_hides(shop):
+    role = f"reader_{shop.connection.info.dbname}"
+    shop.create_view("v", "SELECT id, n FROM item", feed="on", relation="table")
+    shop.execute("UPDATE item SET n = 0 WHERE id = 1")
+    shop.refresh()
+    feed = shop.connection.execute("SELECT feed FROM idivm.feeds").fetchone()[0]
+    shop.execute(
+        f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA idivm TO {role}; GRANT SELECT ON v TO {role};"
+        "ALTER TABLE v ENABLE ROW LEVEL SECURITY; CREATE POLICY few ON v USING (id > 1)"
+    )
+    try:
+        shop.execute(f"SET ROLE {role}")
+        assert shop.connection.execute("SELECT min(id) FROM v").fetchone() == (2,)
+        assert shop.connection.execute("SELECT * FROM idivm.feeds").fetchall() == []
+        assert shop.connection.execute(f"SELECT * FROM idivm_feed.f{feed}").fetchall() == []
+        for query in (
+            "SELECT * FROM idivm.changes('v')",
+            "SELECT * FROM idivm.changes('v', snapshot => true)",
+            "SELECT idivm.advance('me', 'v')",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
+                shop.connection.execute(query)
+        shop.execute("RESET ROLE; ALTER TABLE v DISABLE ROW LEVEL SECURITY")
+        shop.execute(f"SET ROLE {role}")
+        assert len(shop.connection.execute("SELECT * FROM idivm.changes('v')").fetchall()) == 1
+    finally:
+        shop.execute(f"RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}")
+
+
 def test_a_subscriber_survives_lost_connections(shop):
     """Kill the reader's sessions, and the refresher's in the middle of a refresh: no change is lost or repeated."""
     shop.create_view("v", "SELECT id, n FROM item", feed="on")

@@ -87,7 +87,8 @@ def relation_statements(
             SQL(" = {}::{})").format(asked, SQL(order.types[variable])),
         )
     allowed = SQL(
-        "(SELECT has_table_privilege(v.relation, 'SELECT') FROM idivm.views AS v WHERE v.id = {})"
+        "(SELECT has_table_privilege(v.relation, 'SELECT') AND NOT row_security_active(v.relation)"
+        " FROM idivm.views AS v WHERE v.id = {})"
     ).format(Literal(names.id))
     relation = relation_of(names)
     query = Merging(order, fixed, known=()).rows(allowed)
