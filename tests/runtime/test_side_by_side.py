@@ -143,7 +143,7 @@ def test_a_conflict_repeats_the_whole_refresh(shop, connect, monkeypatch):
     from orchestrator.runtime import side_by_side
 
     shop.execute("UPDATE a SET n = 7; UPDATE b SET n = 7")
-    opened = side_by_side.Workers._open
+    opened = side_by_side.Sessions.open
     calls = []
 
     def meanwhile(self, *arguments):
@@ -153,7 +153,7 @@ def test_a_conflict_repeats_the_whole_refresh(shop, connect, monkeypatch):
                 other.execute("SELECT idivm.refresh('in_a')")
         return opened(self, *arguments)
 
-    monkeypatch.setattr(side_by_side.Workers, "_open", meanwhile)
+    monkeypatch.setattr(side_by_side.Sessions, "open", meanwhile)
     shop.refresh(jobs=2)
     assert value(shop, "SELECT sum(total) FROM in_b") == 210
     assert all(report.equal for report in shop.check())
