@@ -15,6 +15,8 @@ pytest.importorskip("pyspark")
 PROGRAM = """
 import signal, subprocess
 from orchestrator.bench.load.cluster import Processes
+# A program in the background of a shell ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 started = Processes()
 command = ["sh", "-c", "sleep 1000 & echo $$ $!; wait"]
 process = started.start(command, stdout=subprocess.PIPE, text=True)
