@@ -250,7 +250,8 @@ def _stop(session: SparkSession, killed: subprocess.Popen[bytes] | None) -> None
     server.server_shutdown = True
     killed.kill()
     killed.wait()
-    server.shutdown()
+    # The thread notices it within half a second.
+    threading.Thread(target=server.shutdown, daemon=True).start()
     kept: Any = type(session)
     kept._instantiatedSession = kept._activeSession = None
 
