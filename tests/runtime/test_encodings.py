@@ -48,6 +48,7 @@ def database_in(pg: TestServer, encoding: str) -> Iterator[str]:
             admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("maintain", ["deferred", "eager"])
 @pytest.mark.parametrize(("encoding", "word"), ENCODINGS.items(), ids=ENCODINGS)

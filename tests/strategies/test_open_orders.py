@@ -55,6 +55,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["id", "tuple"])
 def test_interchangeable_rows_leave_nothing_open(orc, strategy):
     orc.execute(TABLES)

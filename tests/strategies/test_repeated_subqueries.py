@@ -50,6 +50,7 @@ def differing(orc, views: dict[str, str]) -> list[str]:
         return [v for v, query in views.items() if bag(f'TABLE "{v}"') != bag(query)]
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("strategy", ["id", "tuple"])
 def test_repeated_subqueries_make_no_further_groups(orc, strategy):

@@ -105,6 +105,7 @@ def wrong(orc, strategy):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("strategy", ["id", "tuple", "recursive", "recompute"])
 def test_a_group_shows_a_key_of_its_rows(orc, strategy, older):
