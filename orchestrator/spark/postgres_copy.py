@@ -121,7 +121,7 @@ class PostgresCopy(DataSource):
 
 
 class LoadTasks(PostgresCopy):
-    """The data source for `idivm load`; tasks of a registered source get the files of `addPyFile`."""
+    """The data source for initial states; tasks of a registered source get the files of `addPyFile`."""
 
     @classmethod
     def name(cls) -> str:

@@ -87,12 +87,15 @@ def run(
     if spark is None and frames:
         spark = frames[0].sparkSession
     urls = [path for table in tables for path in table.source.paths]
-    short = (
-        not config
-        and views != "rebuild"
-        and all(table.frame is None and is_small(table.source) for table in tables)
-        and not spark_initialises(connection)
-    )
+
+    def short() -> bool:
+        return (
+            not config
+            and views != "rebuild"
+            and all(table.frame is None and is_small(table.source) for table in tables)
+            and not spark_initialises(connection)
+        )
+
     with sessions(spark, master, config, urls, clock, say, short) as (session, threads):
         job = Loader(connection, session, say, clock, threads)
         return carry_out(job, tables, views, resume, again)
@@ -122,11 +125,12 @@ def sessions(
     urls: Sequence[str],
     clock: Clock,
     say: Say,
-    short: bool = False,
+    short: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[Callable[[], SparkSession], int | None]]:
     """Yield a function that starts or derives a Spark session when needed, and the number of threads for copies.
 
-    There are no threads if only Spark may read the source. `short` says that the load takes only seconds.
+    There are no threads if only Spark may read the source. `short` says whether the load takes only seconds; it is
+    asked if Spark starts.
     """
     where = master or default_master()
     with ExitStack() as stack:
@@ -139,7 +143,7 @@ def sessions(
                 say("starting Spark")
                 settings = with_driver({**SETTINGS, **_JAVA, **(config or {})}, urls)
                 own = stack.enter_context(
-                    spark_session(where, "idivm load", Life(short, archives=True), **settings)
+                    spark_session(where, "idivm load", Life(short(), archives=True), **settings)
                 )
                 if is_local(where):
                     stack.callback(start_worker(own).join)

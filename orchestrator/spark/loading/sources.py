@@ -270,8 +270,11 @@ def is_small(source: Source) -> bool:
             return False
         for name in glob.iglob(path) if re.search(r"[*?\[{]", path) else [path]:  # noqa: PTH207 - absolute too
             inside = Path(name).rglob("*") if Path(name).is_dir() else [Path(name)]
-            size += sum(item.stat().st_size for item in inside if item.is_file())
-    return 0 < size <= _SMALL
+            for item in inside:
+                size += item.stat().st_size if item.is_file() else 0
+                if size > _SMALL:
+                    return False
+    return size > 0
 
 
 def split_of(source: Source, files: Sequence[Mapping[str, Any]]) -> int:
