@@ -368,7 +368,7 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
         its own. `jobs` sessions adopt views at once. With `dry_run`, plan each and change nothing.
         """
         given = {key: str(value) for key, value in options.items()}
-        at_once = not self._in_transaction() and given.get("initialise", "") != "spark"
+        at_once = not self._in_transaction() and given.get("initialise") != "spark"
         with self._ours("Adopting"):
             return take_over.adopt(
                 self.connection,

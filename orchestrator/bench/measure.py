@@ -197,6 +197,16 @@ def explained(connection: Connection[Any], statement: str) -> Execution:
     )
 
 
+def states_touched(connection: Connection[Any]) -> int:
+    """Return the buffers of states that this transaction has touched so far."""
+    row = connection.execute(
+        "SELECT coalesce(sum(pg_stat_get_xact_blocks_fetched(oid)), 0)::bigint FROM pg_class"
+        " WHERE relnamespace = 'idivm_state'::regnamespace"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def machine(connection: Connection[Any]) -> dict[str, str]:
     """Return the facts about the machine and the server that affect measurements."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -289,9 +289,8 @@ def up(options: argparse.Namespace) -> int:
     if options.accelerate:
         accelerate(server)
     endpoint = server.up()
-    with connect(endpoint.dsn):
-        # So that SQL alone can create views.
-        pass
+    # Connecting installs the catalog, so that SQL alone can create views.
+    connect(endpoint.dsn).close()
     print_done(options, endpoint.dsn, dsn=endpoint.dsn)
     return 0
 

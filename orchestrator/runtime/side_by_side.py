@@ -128,10 +128,14 @@ def each(
                 future.result()
         except BaseException:
             stopped.set()
-            for session in sessions:
-                with suppress(psycopg.Error):
-                    session.cancel()
+            _cancel(sessions)
             raise
+
+
+def _cancel(sessions: Iterable[Connection[Any]]) -> None:
+    for session in sessions:
+        with suppress(psycopg.Error):
+            session.cancel()
 
 
 @dataclass(frozen=True)
@@ -193,9 +197,7 @@ class _Effort(Generic[Row]):
                 self._await(done)
             except BaseException:
                 self.failed = True
-                for session in self.sessions:
-                    with suppress(psycopg.Error):
-                        session.cancel()
+                _cancel(self.sessions)
                 raise
             finally:
                 self.verdict.set()

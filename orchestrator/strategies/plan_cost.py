@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from statistics import median
 
 from orchestrator.deltascript.plan import (
@@ -62,21 +63,16 @@ def saves_in_large_diffs(
     mine, others = plan.program.costs, other.program.costs
     if _average(mine, request, _least) > margin * _average(others, request, _least):
         return False
-    sources = {cost.source for cost in mine}
-    return all(
-        _average(ours, request, value) <= MUCH_MORE * _average(theirs, request, value)
-        for value in (_least, _single)
-        for source in sources
-        for ours, theirs in [[[c for c in each if c.source == source] for each in (mine, others)]]
-    )
+    for source in {cost.source for cost in mine}:
+        ours, theirs = ([c for c in costs if c.source == source] for costs in (mine, others))
+        for value in (_least, _single):
+            if _average(ours, request, value) > MUCH_MORE * _average(theirs, request, value):
+                return False
+    return True
 
 
-def _least(cost: Cost) -> float:
-    return cost.least
-
-
-def _single(cost: Cost) -> float:
-    return cost.accesses
+_least, _single = attrgetter("least"), attrgetter("accesses")
+"""The cost of one of many changed rows, and of a row that changes alone."""
 
 
 def _average(

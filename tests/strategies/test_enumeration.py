@@ -14,6 +14,7 @@ from psycopg import Connection
 from psycopg.sql import SQL, Identifier
 
 from orchestrator.api import Orchestrator
+from orchestrator.bench.measure import states_touched
 
 PAIRS = "SELECT a, c, count(*) AS n FROM r JOIN s USING (b) GROUP BY a, c"
 TABLES = "CREATE TABLE r (a int {0}, b int); CREATE TABLE s (b int, c int {0})"
@@ -31,23 +32,13 @@ def heavy(orc: Orchestrator, values: int, fan: int = 20) -> None:
     orc.connection.execute("VACUUM ANALYZE")
 
 
-def touched(connection: Connection[Any]) -> int:
-    """The pages of states that the transaction has touched so far."""
-    row = connection.execute(
-        "SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::bigint FROM pg_class"
-        " WHERE relnamespace = 'idivm_state'::regnamespace"
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
 def touched_by(connection: Connection[Any], rows: int) -> int:
     with connection.transaction():
-        before = touched(connection)
+        before = states_touched(connection)
         connection.execute("SELECT idivm.enumerate('v')")
         fetched = connection.execute(SQL("FETCH {} FROM idivm_rows").format(SQL(str(rows))))  # type: ignore[arg-type]
         assert len(fetched.fetchall()) == rows
-        return touched(connection) - before
+        return states_touched(connection) - before
 
 
 def test_a_row_costs_the_buckets_that_contain_it(orc: Orchestrator) -> None:

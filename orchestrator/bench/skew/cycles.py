@@ -14,7 +14,7 @@ from itertools import cycle, islice, pairwise
 from math import ceil
 from typing import Any
 
-from psycopg import Connection, sql
+from psycopg import sql
 
 from orchestrator.api import Orchestrator
 from orchestrator.bench.contenders import (
@@ -25,7 +25,7 @@ from orchestrator.bench.contenders import (
     require,
     require_equal,
 )
-from orchestrator.bench.measure import slope
+from orchestrator.bench.measure import slope, states_touched
 from orchestrator.bench.report import Bar
 from orchestrator.bench.skew import pairs
 from orchestrator.bench.skew.rebalancing import Light, rebalanced
@@ -160,25 +160,15 @@ def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
     for places in (*([place] for place in every), every):
         with connection.transaction():
             ordered.by_lookups(connection)
-            touched = [_touched(connection)]
+            touched = [states_touched(connection)]
             # A cursor that is still open ends with the transaction.
             with closing(hop.distinct(connection, order, places, ahead=1)) as rows:
-                touched += (_touched(connection) for _ in islice(rows, most))
+                touched += (states_touched(connection) for _ in islice(rows, most))
         steps = [after - before for before, after in pairwise(touched)]
         if steps:
             means.append(statistics.mean(steps))
             longest.append(max(steps))
     return max(means), max(longest)
-
-
-def _touched(connection: Connection[Any]) -> int:
-    """Return the buffers of states that this transaction has touched so far."""
-    row = connection.execute(
-        "SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::bigint FROM pg_class"
-        " WHERE relnamespace = 'idivm_state'::regnamespace"
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 def _exponents(name: str, epsilon: Fraction) -> dict[str, Fraction]:

@@ -17,6 +17,7 @@ from psycopg.sql import SQL, Literal
 
 from orchestrator.api import Orchestrator
 from orchestrator.bench.contenders import Contender, require
+from orchestrator.bench.measure import states_touched
 from orchestrator.bench.report import Bar
 from orchestrator.bench.workload import Workload
 
@@ -80,22 +81,12 @@ def _read(connection: Connection[Any], name: str, rows: int) -> Measures:
 def _fetch(connection: Connection[Any], name: str, rows: int) -> tuple[float, int]:
     """Return the seconds and the buffers of states for the first rows."""
     with connection.transaction():
-        before = touched(connection)
+        before = states_touched(connection)
         began = time.perf_counter()
         connection.execute("SELECT idivm.enumerate(%s)", [name])
         connection.execute(SQL("FETCH {} FROM idivm_rows").format(Literal(rows))).fetchall()
         took = time.perf_counter() - began
-        return took, touched(connection) - before
-
-
-def touched(connection: Connection[Any]) -> int:
-    """Return the buffers of states that this transaction has touched so far."""
-    row = connection.execute(
-        "SELECT coalesce(sum(pg_stat_get_xact_blocks_fetched(oid)), 0)::bigint FROM pg_class"
-        " WHERE relnamespace = 'idivm_state'::regnamespace"
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
+        return took, states_touched(connection) - before
 
 
 def bars(rows: Sequence[Measures]) -> Iterator[Bar]:

@@ -25,9 +25,8 @@ from orchestrator.bench.contenders import (
     require_equal,
     view_name,
 )
-from orchestrator.bench.measure import slope
+from orchestrator.bench.measure import slope, states_touched
 from orchestrator.bench.report import Bar
-from orchestrator.bench.skew import pages
 from orchestrator.bench.skew.rebalancing import Light, Rebalancing, grow
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.catalog import readers as catalog_readers
@@ -131,10 +130,10 @@ def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
     connection = orchestrator.connection
     with connection.transaction():
         connection.execute("SELECT idivm.enumerate(%s)", [name])
-        counts = [pages.touched(connection)]
+        counts = [states_touched(connection)]
         for _ in range(WALKED):
             connection.execute("FETCH 1 FROM idivm_rows")
-            counts.append(pages.touched(connection))
+            counts.append(states_touched(connection))
     steps = [after - before for before, after in pairwise(counts)]
     return statistics.mean(steps), max(steps)
 

@@ -1,4 +1,4 @@
-"""A query of a union of joins of states over given rows of these states."""
+"""Restrict a query over states to the rows of the states at given places."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class Bucket:
 
     listed_by: tuple[Walk, ...]
     scanned: tuple[Walk, ...]
-    """The order of these states is the order of the variables."""
+    """In the order in which they bind the variables."""
 
     @property
     def states(self) -> tuple[Walk, ...]:

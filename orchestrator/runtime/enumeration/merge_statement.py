@@ -82,9 +82,7 @@ class Merging:
         if not self.nullable:
             return SQL("")
         columns = {v: SQL("c.{}").format(Identifier(name)) for v, name in self.order.keys.items()}
-        conditions: list[Composable] = [
-            condition for v in self.fixed for condition in self._fixed_at(v, columns[v])
-        ]
+        conditions: list[Composable] = [self._fixed_at(v, columns[v]) for v in self.fixed]
         nulls = SQL(" OR ").join(SQL("{} IS NULL").format(columns[v]) for v in self.nullable)
         return SQL("\nUNION ALL SELECT {} FROM {} AS c WHERE {}").format(
             _listed(SQL("c.{}").format(Identifier(name)) for name in self.order.visible),
@@ -351,16 +349,11 @@ class Merging:
         )
 
     def _fixed(self, columns: Known) -> list[Composable]:
-        return [
-            condition
-            for v, column in columns.items()
-            if v in self.fixed
-            for condition in self._fixed_at(v, column)
-        ]
+        return [self._fixed_at(v, column) for v, column in columns.items() if v in self.fixed]
 
-    def _fixed_at(self, variable: str, column: Composable) -> list[Composable]:
+    def _fixed_at(self, variable: str, column: Composable) -> Composed:
         before, after = self.fixed[variable]
-        return [SQL("{}{}{}").format(before, column, after)]
+        return SQL("{}{}{}").format(before, column, after)
 
     def _without_null(self, walk: Walk, columns: Known) -> list[Composable]:
         return [SQL("{} IS NOT NULL").format(columns[v]) for v in walk.nullable]

@@ -39,7 +39,7 @@ OFF = (*ordered.OFF, "enable_bitmapscan", "enable_sort")
 def rows(
     connection: Connection[Any], order: Order, prefix: Mapping[str, object]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of one snapshot as they are requested."""
+    """Yield the rows of one snapshot, fetched page by page."""
     fixed_by(order, prefix)
     fixed = {
         order.columns[name]: (
@@ -49,8 +49,7 @@ def rows(
         for name, value in prefix.items()
     }
     with connection.transaction(), connection.cursor("idivm_rows") as cursor:
-        for setting in OFF:
-            connection.execute(SQL("SET LOCAL {} = off").format(Identifier(setting)))
+        ordered.by_lookups(connection, OFF)
         cursor.itersize = PAGE
         yield from cursor.execute(Merging(order, fixed).rows())
 

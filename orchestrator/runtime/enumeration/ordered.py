@@ -58,9 +58,9 @@ def rows(
             page = min(2 * page, PAGE)
 
 
-def by_lookups(connection: Connection[Any]) -> None:
+def by_lookups(connection: Connection[Any], off: Sequence[str] = OFF) -> None:
     """Make PostgreSQL plan lookups in the rest of the open transaction."""
-    for setting in OFF:
+    for setting in off:
         connection.execute(SQL("SET LOCAL {} = off").format(Identifier(setting)))
 
 
