@@ -163,7 +163,7 @@ COMMENT ON COLUMN idivm.watermarks.cluster IS 'the cluster of the snapshot, by i
 COMMENT ON COLUMN idivm.watermarks.changed IS 'rows changed by the last refresh; seconds is what it took';
 COMMENT ON COLUMN idivm.watermarks.recomputed IS 'whether the last refresh recomputed the view';
 COMMENT ON COLUMN idivm.watermarks.content_only IS
-    'whether the tables behind the content are empty, so that the next refresh with changes computes the whole view';
+    'whether only the content is current, so that no diff can be applied until the tables behind it are computed';
 COMMENT ON COLUMN idivm.watermarks.held_since IS 'when a refresh of the view first waited for its gate; NULL if none did';
 
 -- No index and no foreign key: a refresh writes a row here, and small refreshes are to stay fast.
@@ -403,7 +403,10 @@ CREATE TABLE idivm.costs (
     refreshes   integer NOT NULL DEFAULT 0,
     noted_at    timestamptz,
     loses_from  double precision,
-    losses      integer NOT NULL DEFAULT 0
+    losses      integer NOT NULL DEFAULT 0,
+    content_row_seconds double precision,
+    content_share double precision,
+    lost_seconds double precision NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE idivm.costs IS 'measured costs of the refreshes of a view';
 COMMENT ON COLUMN idivm.costs.access_seconds IS 'of a large diff: seconds for each lookup or row that the cost model expects';
@@ -414,6 +417,11 @@ COMMENT ON COLUMN idivm.costs.refreshes IS 'the number of refreshes that the pri
 COMMENT ON COLUMN idivm.costs.noted_at IS 'the time of the last of these refreshes';
 COMMENT ON COLUMN idivm.costs.loses_from IS 'how many expected lookups and rows took longer than recomputing the view';
 COMMENT ON COLUMN idivm.costs.losses IS 'the number of times that this happened';
+COMMENT ON COLUMN idivm.costs.content_row_seconds IS 'of computing the content alone: seconds for each row of work';
+COMMENT ON COLUMN idivm.costs.content_share IS
+    'before that was measured: its expected part of the time of computing all states';
+COMMENT ON COLUMN idivm.costs.lost_seconds IS
+    'what refreshes have lost by computing the content alone where applying the changes would have taken less time';
 
 -- A crash of the server, or the promotion of a standby, empties unlogged tables and calls no trigger.
 -- No index: that of a copied database may come out of a crash as an empty page, where wal_level is

@@ -7,6 +7,7 @@ from typing import Any
 
 from psycopg import Connection
 from psycopg.rows import class_row
+from psycopg.sql import SQL, Composable
 
 from orchestrator.catalog import ViewInfo
 from orchestrator.deltascript.plan import Evidence, Price
@@ -44,6 +45,23 @@ def recompute_cost(connection: Connection[Any], view: ViewInfo) -> tuple[float, 
     assert row is not None
     seconds, loses_from, measured = row
     return seconds, loses_from, measured
+
+
+def expected(connection: Connection[Any], query: Composable) -> tuple[float, float]:
+    """Return PostgreSQL's estimates of a query: its cost, and its rows."""
+    row = connection.execute(SQL("EXPLAIN (FORMAT JSON) {}").format(query)).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    return plan["Total Cost"], plan["Plan Rows"]
+
+
+def note_content_share(connection: Connection[Any], view_id: int, share: float) -> None:
+    """Record the expected part of a recompute that computing the content alone takes."""
+    connection.execute(
+        "INSERT INTO idivm.costs (view, content_share) VALUES (%s, %s)"
+        " ON CONFLICT (view) DO UPDATE SET content_share = excluded.content_share",
+        [view_id, share],
+    )
 
 
 def prices(connection: Connection[Any], before: ViewInfo | None) -> tuple[Price, ...]:

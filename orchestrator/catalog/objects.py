@@ -81,11 +81,12 @@ def orphans(connection: Connection[Any]) -> list[Orphan]:
               AND NOT EXISTS (SELECT FROM owned WHERE c.relname = base OR c.relname LIKE base || '\\_%')
             UNION ALL
             SELECT 2, p.oid::regprocedure::text, 'FUNCTION', p.oid::regprocedure::text,
-                   substring(p.proname, '^(?:refresh_|read_|s)([0-9]{1,9})(?:_|$)')::bigint,
+                   substring(p.proname, '^(?:refresh_|content_|read_|s)([0-9]{1,9})(?:_|$)')::bigint,
                    p.pronamespace = 'idivm_state'::regnamespace
             FROM pg_proc p
             WHERE p.pronamespace = ANY (ARRAY['idivm_log', 'idivm_state']::regnamespace[])
-              AND p.proname NOT IN (SELECT kind || id FROM idivm.views, unnest(ARRAY['refresh_', 'read_']) AS kind)
+              AND p.proname NOT IN (
+                  SELECT kind || id FROM idivm.views, unnest(ARRAY['refresh_', 'content_', 'read_']) AS kind)
               AND NOT EXISTS (SELECT FROM owned WHERE p.proname LIKE base || '\\_%')
             UNION ALL
             SELECT 1, format('trigger %s on %s', t.tgname, t.tgrelid::regclass), 'TRIGGER',

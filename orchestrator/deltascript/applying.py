@@ -17,7 +17,15 @@ from orchestrator.deltascript.assigning import (
 )
 from orchestrator.deltascript.costing import planned_for, size, switch
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.nulls import nullable_keys, with_nulls_in, with_records, without_nulls
+from orchestrator.deltascript.nulls import (
+    is_found_by_index,
+    nullable_keys,
+    where_any,
+    where_without_nulls,
+    with_nulls_in,
+    with_records,
+    without_nulls,
+)
 from orchestrator.deltascript.plan import (
     Apply,
     ChangeKind,
@@ -25,7 +33,7 @@ from orchestrator.deltascript.plan import (
     Program,
     StateTable,
 )
-from orchestrator.deltascript.query import bare_text, order_of_rows, query_code, query_text, stored
+from orchestrator.deltascript.query import bare_text, order_of_rows, query_code, stored
 from orchestrator.deltascript.writer import (
     Code,
     Lines,
@@ -96,7 +104,7 @@ def _by_keys(program: Program, called: Names, step: Apply) -> Lines:
         return code
     plain = _statement(program, called, with_nulls_in(step, ()))
     among = _with_nulls(program, called, step, code)
-    return [*_where_without_nulls(step, called), plain, SQL("ELSE"), among, SQL("END IF;")]
+    return [*where_without_nulls(step, called), plain, SQL("ELSE"), among, SQL("END IF;")]
 
 
 def _for_several(program: Program, called: Names, step: Apply) -> Lines:
@@ -359,13 +367,13 @@ def _has_nullable_keys(step: Apply) -> bool:
 def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Lines:
     """Return code for a diff that may hold NULLs in its keys, given the statement for any diff.
 
-    If several columns may be NULL, no index finds the rows, and no join can be hashed or merged.
-    Therefore few such columns get a statement for each set of columns that are NULL, which names
-    rows by plain equalities. Many such columns are compared as a record, in which NULLs are equal
-    and by which PostgreSQL can merge.
+    If a column may be NULL and there are others, no index finds the rows, and no join can be hashed
+    or merged by that column. Therefore few such columns get a statement for each set of columns that
+    are NULL, which names rows by plain equalities. Many such columns are compared as a record, in
+    which NULLs are equal and by which PostgreSQL can merge.
     """
     nullable = nullable_keys(step)
-    if len(nullable) == 1 and not step.bounded:
+    if is_found_by_index(step):
         return code
     if len(nullable) > _MOST_SPLIT:
         several = SQL("{} > {}").format(size(step.needs), Literal(sizes.FEW))
@@ -382,27 +390,9 @@ def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Li
                 ),
                 " AND ",
             )
-            exists = SQL("EXISTS (SELECT FROM ({}) AS d WHERE {})").format(
-                query_text(step.query, called), rows
-            )
             split = _statement(program, called, with_nulls_in(step, null), null=null)
-            result += branches([(exists, split)])
+            result += [*where_any(SQL("EXISTS"), step, called, rows), split, SQL("END IF;")]
     return result
-
-
-def _where_without_nulls(step: Apply, called: Names) -> Lines:
-    """Return the head of IF for a diff that holds no NULL in its keys, and is large if that matters.
-
-    An index finds the rows of a small diff also by one column that may be NULL, but not by several, and
-    not by that column and a range.
-    """
-    nullable = nullable_keys(step)
-    null = listed((SQL("{} IS NULL").format(dotted("d", column)) for column in nullable), " OR ")
-    large = SQL("{} > {} AND ").format(size(step.needs), Literal(sizes.FEW))
-    head = SQL("IF {}NOT EXISTS (SELECT FROM (").format(
-        SQL("") if len(nullable) > 1 or step.bounded else large
-    )
-    return around(head, query_code(step.query, called), SQL(") AS d WHERE {}) THEN").format(null))
 
 
 def _reads_variables_alone(step: Apply) -> bool:

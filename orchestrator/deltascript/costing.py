@@ -67,6 +67,8 @@ def compare_costs(program: Program, names: Names) -> Code:
     wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, pending > {})").format(
         Literal(sizes.WEIGHED_FROM), Literal(names.id), Literal(several)
     )
+    if program.content_stands_alone:
+        wins = SQL("content_only AND pending > 0 OR {}").format(wins)
     hurried = SQL("pending > {} AND accesses > {}").format(Literal(several), Literal(sizes.MANY))
     impatient = SQL("late := least(late, clock_timestamp() + interval {});").format(
         Literal(sizes.IMPATIENCE)
@@ -151,7 +153,9 @@ def compare_step_costs(program: Program, names: Names, step: Assign) -> Code:
 
 def _deadline(program: Program, names: Names) -> Composed:
     """Return the call that decides whether the refresh gives up now, and records that it does."""
-    lost = "CASE WHEN kept = 0 THEN accesses END" if completed(program) else "accesses"
+    # What a refresh keeps of a recompute is of no use if the content is computed alone.
+    keeps = completed(program) and not program.content_stands_alone
+    lost = "CASE WHEN kept = 0 THEN accesses END" if keeps else "accesses"
     return SQL("idivm.refresh_deadline({}, begun, {}, {})").format(
         Literal(names.id), SQL(lost), Literal(program.variant)
     )

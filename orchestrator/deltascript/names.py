@@ -117,6 +117,11 @@ class Names:
         return Identifier("idivm_state", f"read_{self.id}")
 
     @property
+    def computing(self) -> Identifier:
+        """The function that computes the content without the other states."""
+        return Identifier("idivm_state", f"content_{self.id}")
+
+    @property
     def refresh(self) -> Identifier:
         """The refresh function."""
         return Identifier("idivm_state", self.program)

@@ -10,12 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from psycopg.sql import SQL, Composable, Literal
 from sqlglot import exp
 
 from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.scalar import unwrapped
+from orchestrator.deltascript import sizes
+from orchestrator.deltascript.costing import size
 from orchestrator.deltascript.leaves import PROGRAM
+from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Apply, Nulls, Query
+from orchestrator.deltascript.query import query_code
+from orchestrator.deltascript.writer import Lines, around, dotted, listed
 
 
 def without_nulls(query: Query) -> tuple[Query, frozenset[tuple[str, str]]] | None:
@@ -148,3 +154,32 @@ def with_nulls_in(step: Apply, columns: Iterable[str]) -> Apply:
         return "all" if column in null else "none"
 
     return replace(step, keys=tuple((k, d, known(d, nulls)) for k, d, nulls in step.keys))
+
+
+def where_without_nulls(step: Apply, called: Names) -> Lines:
+    """Return the head of IF for a diff that holds no NULL in its keys, and is large if that matters.
+
+    See `is_found_by_index`.
+    """
+    nullable = nullable_keys(step)
+    null = listed((SQL("{} IS NULL").format(dotted("d", column)) for column in nullable), " OR ")
+    large = SQL("{} > {} AND ").format(size(step.needs), Literal(sizes.FEW))
+    head = SQL("{}NOT EXISTS").format(large if is_found_by_index(step) else SQL(""))
+    return where_any(head, step, called, null)
+
+
+def where_any(exists: Composable, step: Apply, called: Names, rows: Composable) -> Lines:
+    """Return the head of IF for a diff that has some rows, or none."""
+    return around(
+        SQL("IF {} (SELECT FROM (").format(exists),
+        query_code(step.query, called),
+        SQL(") AS d WHERE {}) THEN").format(rows),
+    )
+
+
+def is_found_by_index(step: Apply) -> bool:
+    """Return whether an index finds the rows of a small diff whose keys may be NULL.
+
+    PostgreSQL combines two searches of an index, for the values and for NULL, but only by this column alone.
+    """
+    return len(step.keys) == 1 and not step.bounded

@@ -48,7 +48,7 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.deltascript.query import defined, stored
 from orchestrator.deltascript.reading import read_logs
-from orchestrator.deltascript.recomputing import recompute, replaced
+from orchestrator.deltascript.recomputing import compute_content, recompute, replaced
 from orchestrator.deltascript.writer import (
     Code,
     Lines,
@@ -74,7 +74,7 @@ def create_program(program: Program, names: Names) -> Iterator[Composed]:
         for setting, value in program.settings
     )
     yield SQL(
-        "CREATE FUNCTION {}(since idivm.watermark, rebuild boolean,\n"
+        "CREATE FUNCTION {}(since idivm.watermark, rebuild boolean, content_only boolean DEFAULT false,\n"
         '    OUT changed bigint, OUT kind "char", OUT marks jsonb)\n'
         "LANGUAGE plpgsql SECURITY DEFINER\nSET search_path = {}\n"
         # If a policy hid rows from the owner, the stored content would be wrong for every reader.
@@ -87,6 +87,14 @@ def create_program(program: Program, names: Names) -> Iterator[Composed]:
         settings,
         function_body(SQL(program_text(program, names))),
     )
+    if program.content_stands_alone:
+        yield SQL(
+            "CREATE FUNCTION {}() RETURNS bigint LANGUAGE plpgsql SET search_path = {} AS {}"
+        ).format(
+            names.computing,
+            SQL(SEARCH_PATH),
+            function_body(SQL(compute_content(program, names))),
+        )
 
 
 def program_text(program: Program, names: Names) -> str:
@@ -209,6 +217,7 @@ def _declarations(program: Program, names: Names) -> Code:
         for variable, shape in program.variables
     ]
     kept = [SQL("kept integer := 0;")] if completed(program) else []
+    requested = [SQL("requested boolean := rebuild;")] if program.content_stands_alone else []
     return [
         SQL("begun timestamptz := clock_timestamp();"),
         # The first refresh of a session plans its statements.
@@ -220,6 +229,7 @@ def _declarations(program: Program, names: Names) -> Code:
         SQL("accesses double precision := 0; pending bigint := 0; applied bigint; bytes bigint;"),
         SQL("taken bigint; keys bigint; last bigint; work double precision; truncated boolean;"),
         *kept,
+        *requested,
         *(_unnested(filled("", diffs, separator=" ")) if diffs else ()),
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from psycopg.sql import SQL, Composable, Composed, Literal
 from sqlglot import exp
@@ -47,6 +47,8 @@ def recompute(program: Program, names: Names, may_restart: bool) -> Code:
     code: Lines = [SQL("PERFORM {};").format(_requirement(program, names))]
     if may_restart:
         code.append(SQL("changed := 0; kind := coalesce(nullif(kind, 'C'), 'R');"))
+    if program.content_stands_alone:
+        code += _content_alone(program, names)
     order = {role: number for number, role in enumerate(completed(program), start=1)}
     for state in states:
         head = "changed := changed +" if state.role in program.shown_states else "PERFORM"
@@ -73,23 +75,68 @@ def _requirement(program: Program, names: Names) -> Composed:
     )
 
 
-def stands_alone(program: Program) -> bool:
-    """Return whether the content can be computed before the other states, and these cost something."""
-    content = program.state(program.content)
-    tables = [state for state in program.states if isinstance(state, StateTable)]
-    return (
-        isinstance(content, StateTable)
-        and len(tables) > 1
-        and not any(state.historic for state in tables)
+def _content_alone(program: Program, names: Names) -> Code:
+    """Return code that computes the content alone if the states behind it are not worth their time.
+
+    If they had been left behind before, all of them are computed now.
+    """
+    view, variant = Literal(names.id), Literal(program.variant)
+    noted = "PERFORM idivm.note_content({}, content_only, kind, accesses, begun, {});"
+    others = {s.role for s in program.states if isinstance(s, StateTable)} - {program.content}
+    reaching = frozenset[str]().union(*(variables_reaching(program, role) for role in others))
+    enough = "NOT requested AND idivm.content_is_enough({}, content_only, kind, accesses)"
+    code = when(
+        SQL(enough).format(view),
+        [
+            SQL("begun := clock_timestamp();"),
+            SQL("changed := {}();").format(names.computing),
+            SQL(noted).format(view, variant),
+            SQL("kind := 'O';"),
+            SQL("RETURN;"),
+        ],
     )
+    if reached := _reached(program, reaching):
+        # If the other states are current and stay so, the content is best computed from them.
+        code = [*filled("IF content_only OR ", reached, " THEN", " OR "), code, SQL("END IF;")]
+    return [*code, *when(SQL("content_only"), [SQL("kind := 'R';")])]
 
 
 def fill_content(program: Program, names: Names) -> Iterator[Composed]:
     """Yield the statements that fill the content alone, while the other states stay empty."""
+    yield SQL("SELECT {}").format(_requirement(program, names))
+    yield SQL("SELECT {}()").format(names.computing)
+
+
+def compute_content(program: Program, names: Names) -> str:
+    """Return the body of the function that computes the content alone."""
     content = program.state(program.content)
     assert isinstance(content, StateTable)
-    yield SQL("SELECT {}").format(_requirement(program, names))
-    yield refill(content, names, query_text(Query(_without_states(program, content)), names))
+    query = query_code(Query(_without_states(program, content)), names)
+    call = _recomputed("RETURN", content, names, query)
+    return written([SQL("BEGIN"), call, SQL("END")]).rstrip("\n")
+
+
+def content_share(
+    program: Program, names: Names, expected: Callable[[Composable], tuple[float, float]]
+) -> float:
+    """Return the expected part of a recompute that computing the content alone takes.
+
+    `expected` returns PostgreSQL's estimates of a query: its cost, and its rows.
+    """
+
+    def cost(query: Query) -> float:
+        each, rows = expected(query_text(query, names))
+        return each + rows * _WRITING
+
+    content = program.state(program.content)
+    assert isinstance(content, StateTable)
+    tables = (state for state in program.states if isinstance(state, StateTable))
+    alone = cost(Query(_without_states(program, content)))
+    return alone / max(alone, sum(cost(state.query) for state in tables))
+
+
+_WRITING = 0.25
+"""The cost of writing or comparing a row of a state, in PostgreSQL's units; reading it costs 0.01."""
 
 
 def _without_states(program: Program, state: StateTable) -> Tree:
@@ -116,16 +163,25 @@ def _if_affected(program: Program, role: str, call: Code) -> Code:
     If a refresh decides by the sizes of all diffs (kind A), a state that none of them affects is
     already correct.
     """
+    conditions = _reached(program, variables_reaching(program, role))
+    if not conditions:
+        return call
+    return [*filled("IF ", conditions, " THEN", " OR "), call, SQL("END IF;")]
+
+
+def _reached(program: Program, reaching: frozenset[str]) -> list[Composable]:
+    """Return conditions of which at least one holds if pending changes are in some of these variables.
+
+    If these are all variables, return none.
+    """
     reads = [step for step in program.script if isinstance(step, ReadChanges)]
     every = [change.variable for step in reads for change in step.classes]
-    reaching = variables_reaching(program, role)
     if reaching.issuperset(every):
-        return call
-    held = [
+        return []
+    held = (
         SQL("{} IS NOT NULL").format(name(variable)) for variable in every if variable in reaching
-    ]
-    conditions = [SQL("kind IS DISTINCT FROM 'A'"), *held]
-    return [*filled("IF ", conditions, " THEN", " OR "), call, SQL("END IF;")]
+    )
+    return [SQL("kind IS DISTINCT FROM 'A'"), *held]
 
 
 def variables_reaching(program: Program, role: str) -> frozenset[str]:

@@ -58,7 +58,7 @@ BEGIN
         RETURN;
     END IF;
     program := (SELECT string_agg(p.prosrc, ' ') FROM pg_proc p
-                WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname = 'refresh_' || view_id);
+                WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname IN ('refresh_' || view_id, 'content_' || view_id));
     -- A program that does not contain a renamed name still computes the correct rows.
     SELECT format('%s cannot be refreshed, because %s was renamed, moved or altered', v.name,
                   string_agg(lost.object, ', ' ORDER BY lost.object COLLATE "C")),

@@ -342,7 +342,7 @@ BEGIN
         JOIN pg_class d ON d.oid = v.definition
         CROSS JOIN LATERAL (
             SELECT 'FUNCTION', p.oid::regprocedure::text, p.proowner FROM pg_proc p
-            WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname IN ('refresh_' || v.id, 'read_' || v.id)
+            WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname IN ('refresh_' || v.id, 'content_' || v.id, 'read_' || v.id)
             UNION ALL
             SELECT CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass::text, c.relowner FROM pg_class c
             WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind IN ('r', 'v')

@@ -482,13 +482,12 @@ BEGIN
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    IF v.content_only AND NOT v.recompute AND NOT v.is_foreign
-       AND (view_id IN (SELECT idivm.synchronous_views()) OR idivm.has_pending(view_id)) THEN
+    v.recompute := v.recompute OR v.is_foreign;
+    IF v.content_only AND NOT v.recompute AND view_id IN (SELECT idivm.synchronous_views()) THEN
         -- No writer is to wait for the other tables of a synchronous view.
         v.recompute := true;
-        why := 'these were the first changes since its content was taken over';
+        why := idivm.why_recomputed('S', false);
     END IF;
-    v.recompute := v.recompute OR v.is_foreign;
     IF by_writer AND v.failed_at > started - interval '1 minute' THEN
         RETURN NULL;
     END IF;
@@ -533,11 +532,7 @@ BEGIN
         has_written := true;
     END IF;
     snapshot := pg_current_snapshot();
-    done := idivm.run_program(view_id, v.mark, v.recompute);
-    IF v.content_only AND NOT v.recompute AND done.kind IS NOT NULL THEN
-        -- Changes came after the look at the logs above, and no diff is right without the other tables.
-        done := idivm.run_program(view_id, v.mark, true);
-    END IF;
+    done := idivm.run_program(view_id, v.mark, v.recompute, v.content_only);
     IF v.is_table THEN
         PERFORM idivm.show_table(view_id, done.kind IS NOT DISTINCT FROM 'R');
     END IF;
@@ -547,17 +542,20 @@ BEGIN
     IF done.kind IS NULL AND NOT v.time_dependent THEN
         RETURN NULL;
     END IF;
-    IF done.kind = 'R' THEN
+    IF done.kind IN ('R', 'O') THEN
         -- A foreign watermark does not count the transaction's own changes as pending.
         done.marks := CASE WHEN has_written THEN idivm.own_marks(view_id) END;
+    END IF;
+    IF v.content_only AND done.kind = 'R' AND NOT v.recompute THEN
+        why := idivm.why_recomputed('S', false);
     END IF;
     took := extract(epoch FROM clock_timestamp() - started);
     UPDATE idivm.watermarks w
     SET mark = ROW(snapshot, pg_current_xact_id(), done.marks)::idivm.watermark, cluster = idivm.cluster_of_session(),
         refreshed_at = clock_timestamp(), refreshes = w.refreshes + 1, changed = done.changed,
-        recomputed = coalesce(done.kind IN ('A', 'R'), true),
+        recomputed = coalesce(done.kind <> 'C', true),
         seconds = took, total_seconds = w.total_seconds + took, held_since = NULL,
-        content_only = w.content_only AND done.kind IS DISTINCT FROM 'R'
+        content_only = done.kind IS NOT DISTINCT FROM 'O' OR w.content_only AND done.kind IS DISTINCT FROM 'R'
     WHERE w.view = view_id;
     IF NOT by_writer OR took >= 0.01 OR done.kind <> 'C' THEN
         INSERT INTO idivm.past_refreshes (view, at, changed, seconds, role, recomputed)
@@ -622,7 +620,7 @@ $$;
 COMMENT ON FUNCTION idivm.threshold_base(bigint, bigint) IS
     'the threshold base after the data have got another size: doubled or halved as long as that asks for it';
 
--- Drop the refresh function of a view, whatever its signature, to make room for the next one.
+-- Drop the functions of a view's program, whatever their signatures, to make room for the next ones.
 CREATE OR REPLACE FUNCTION idivm.replace_program(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -631,23 +629,23 @@ DECLARE
 BEGIN
     FOR program IN
         SELECT p.oid FROM pg_proc p
-        WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname = 'refresh_' || view_id
+        WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname IN ('refresh_' || view_id, 'content_' || view_id)
     LOOP
         EXECUTE format('DROP FUNCTION %s', program);
     END LOOP;
 END
 $$;
 
-CREATE OR REPLACE FUNCTION idivm.run_program(view_id integer, since idivm.watermark, rebuild boolean,
+CREATE OR REPLACE FUNCTION idivm.run_program(view_id integer, since idivm.watermark, rebuild boolean, content_only boolean,
                                              OUT changed bigint, OUT kind "char", OUT marks jsonb)
     LANGUAGE plpgsql
 AS $$
 BEGIN
-    EXECUTE pg_catalog.format('SELECT * FROM idivm_state.%I($1, $2)', 'refresh_' || view_id)
-    INTO changed, kind, marks USING since, rebuild;
+    EXECUTE pg_catalog.format('SELECT * FROM idivm_state.%I($1, $2, $3)', 'refresh_' || view_id)
+    INTO changed, kind, marks USING since, rebuild, content_only;
 END
 $$;
-COMMENT ON FUNCTION idivm.run_program(integer, idivm.watermark, boolean) IS
+COMMENT ON FUNCTION idivm.run_program(integer, idivm.watermark, boolean, boolean) IS
     'calls the refresh function of a view';
 
 -- Return whether recomputing the states of a view takes less time than so many accesses, where its query is expected to

@@ -269,7 +269,7 @@ BEGIN
     PERFORM idivm.drop_read_views(view_id);
     FOR object IN
         SELECT p.oid::regprocedure AS signature FROM pg_proc p
-        WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname = 'refresh_' || view_id
+        WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname IN ('refresh_' || view_id, 'content_' || view_id)
     LOOP
         EXECUTE format('DROP FUNCTION %s', object.signature);
     END LOOP;

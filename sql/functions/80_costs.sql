@@ -41,14 +41,34 @@ AS $$
     SELECT idivm.rows_to_read(view_id) + query_work
 $$;
 
--- Return how many seconds recomputing a view is expected to take, by earlier measurements. Before the first one,
--- use the measurements of other views, or those of a common machine.
-CREATE OR REPLACE FUNCTION idivm.recompute_seconds(view_id integer, query_work double precision) RETURNS double precision
+-- Return how many seconds computing all states of a view is expected to take, by earlier measurements. Before the
+-- first one, use the measurements of other views, or those of a common machine.
+CREATE OR REPLACE FUNCTION idivm.states_seconds(view_id integer, query_work double precision) RETURNS double precision
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT idivm.recompute_work(view_id, query_work) * coalesce(
         (SELECT coalesce(c.row_seconds, c.access_seconds / idivm.rows_of_access(view_id)) FROM idivm.costs c WHERE c.view = view_id),
         (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY c.row_seconds) FROM idivm.costs c), 1e-7)
+$$;
+COMMENT ON FUNCTION idivm.states_seconds(integer, double precision) IS
+    'how many seconds computing all states of a view is expected to take';
+
+-- Return how many seconds computing the content of a view alone is expected to take, or NULL if this is not known.
+CREATE OR REPLACE FUNCTION idivm.content_seconds(view_id integer, query_work double precision) RETURNS double precision
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT coalesce(c.content_row_seconds * idivm.recompute_work(view_id, query_work),
+                    c.content_share * idivm.states_seconds(view_id, query_work))
+    FROM idivm.costs c WHERE c.view = view_id
+$$;
+COMMENT ON FUNCTION idivm.content_seconds(integer, double precision) IS
+    'how many seconds computing the content of a view alone is expected to take';
+
+-- Return how many seconds recomputing a view is expected to take: all its states, or its content alone.
+CREATE OR REPLACE FUNCTION idivm.recompute_seconds(view_id integer, query_work double precision) RETURNS double precision
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT least(idivm.states_seconds(view_id, query_work), idivm.content_seconds(view_id, query_work))
 $$;
 
 -- Return how many rows of a recompute take as long as an access, before a large diff was measured. If the view has states
@@ -130,8 +150,15 @@ $$;
 COMMENT ON FUNCTION idivm.note_long(integer, double precision, double precision, timestamptz, text) IS
     'remembers whether a refresh took longer than recomputing the view';
 
--- Record what recomputing took, with the rights of the calling program; invalid numbers are ignored. Disturbances only
--- make a recompute slower, so the time of a row follows lower measurements quickly and higher ones slowly. Each time,
+-- Return a cost after another measurement. Disturbances only make things slower, so a cost follows lower measurements
+-- quickly and higher ones slowly.
+CREATE OR REPLACE FUNCTION idivm.followed(known double precision, measured double precision) RETURNS double precision
+    LANGUAGE sql IMMUTABLE
+    RETURN CASE WHEN measured > known THEN known + (least(measured, 2 * known) - known) / 8
+                ELSE coalesce((known + measured) / 2, measured, known) END;
+COMMENT ON FUNCTION idivm.followed(double precision, double precision) IS 'a cost after another measurement';
+
+-- Record what recomputing took, with the rights of the calling program; invalid numbers are ignored. Each time,
 -- accesses become a little cheaper, so that a single slow refresh does not decide for ever.
 CREATE OR REPLACE FUNCTION idivm.note_recompute(view_id integer, query_work double precision, begun timestamptz, variant_now text)
     RETURNS void
@@ -139,24 +166,88 @@ CREATE OR REPLACE FUNCTION idivm.note_recompute(view_id integer, query_work doub
 AS $$
 DECLARE
     by_row double precision;
-    known double precision;
 BEGIN
     IF (query_work >= 0 AND query_work < 1e18 AND begun > '-infinity' AND begun <= clock_timestamp()) IS NOT TRUE THEN
         RETURN;
     END IF;
     by_row := extract(epoch FROM clock_timestamp() - begun) / nullif(idivm.recompute_work(view_id, query_work), 0);
     DELETE FROM idivm.costs c WHERE c.view = view_id AND c.variant <> variant_now;
-    SELECT c.row_seconds INTO known FROM idivm.costs c WHERE c.view = view_id;
-    by_row := CASE WHEN by_row > known THEN known + (least(by_row, 2 * known) - known) / 8
-                   ELSE coalesce((known + by_row) / 2, by_row, known) END;
     INSERT INTO idivm.costs AS c (view, row_seconds, variant) VALUES (view_id, by_row, variant_now)
     ON CONFLICT (view) DO UPDATE
-    SET access_seconds = 0.9 * coalesce(c.access_seconds, least(c.price, idivm.rows_of_access(view_id) * excluded.row_seconds)),
-        row_seconds = excluded.row_seconds,
+    SET row_seconds = idivm.followed(c.row_seconds, excluded.row_seconds),
+        access_seconds = 0.9 * coalesce(c.access_seconds, least(c.price, idivm.rows_of_access(view_id)
+                                        * idivm.followed(c.row_seconds, excluded.row_seconds))),
         loses_from = c.loses_from * (1 + 2.0 ^ -c.losses),
         variant = excluded.variant;
 END
 $$;
+
+-- Return how many seconds a diff with so many accesses is expected to take. A refresh of another kind than A recomputes
+-- because its diff takes too long. To try a diff that lost before needs states that are computed for it, so the bound is
+-- raised well above the diff before that.
+CREATE OR REPLACE FUNCTION idivm.diff_seconds(view_id integer, kind "char", accesses double precision) RETURNS double precision
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE WHEN kind = 'A' AND accesses < coalesce((SELECT c.loses_from / 1.5 FROM idivm.costs c WHERE c.view = view_id), 'infinity')
+                THEN accesses * idivm.access_seconds(view_id) ELSE 'infinity' END
+$$;
+COMMENT ON FUNCTION idivm.diff_seconds(integer, "char", double precision) IS
+    'how many seconds a diff with so many lookups and rows is expected to take';
+
+-- Return whether a refresh that recomputes computes the content alone, and leaves the other states behind. Until they are
+-- computed, no diff can be applied. They are computed as soon as the refreshes without them have lost as much time as
+-- computing them takes; so both together take at most twice what the best decision would have taken.
+CREATE OR REPLACE FUNCTION idivm.content_is_enough(view_id integer, content_only boolean, kind "char", accesses double precision)
+    RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    query_work double precision := idivm.query_work(to_regclass('idivm_def.v' || view_id));
+    states double precision := idivm.states_seconds(view_id, query_work);
+    content double precision := idivm.content_seconds(view_id, query_work);
+BEGIN
+    IF states < 0.02 OR (SELECT v.maintain <> 'deferred' FROM idivm.views v WHERE v.id = view_id) THEN
+        RETURN false;
+    END IF;
+    IF content_only IS NOT TRUE THEN
+        RETURN content IS NULL OR states > 1.25 * content + 0.005;
+    END IF;
+    content := coalesce(content, states / 2);
+    RETURN coalesce((SELECT c.lost_seconds FROM idivm.costs c WHERE c.view = view_id), 0)
+        + greatest(0, content - idivm.diff_seconds(view_id, kind, accesses)) < states - content;
+END
+$$;
+COMMENT ON FUNCTION idivm.content_is_enough(integer, boolean, "char", double precision) IS
+    'whether a refresh that recomputes leaves the states behind the content for later';
+
+-- Record what computing the content alone took, and what it lost.
+CREATE OR REPLACE FUNCTION idivm.note_content(view_id integer, content_only boolean, kind "char", accesses double precision,
+                                              begun timestamptz, variant_now text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    seconds double precision := extract(epoch FROM clock_timestamp() - begun);
+    lost double precision;
+    work double precision;
+BEGIN
+    IF (begun > '-infinity' AND seconds >= 0 AND accesses >= 0 AND accesses < 1e18) IS NOT TRUE THEN
+        RETURN;
+    END IF;
+    work := idivm.recompute_work(view_id, idivm.query_work(to_regclass('idivm_def.v' || view_id)));
+    lost := greatest(0, seconds - idivm.diff_seconds(view_id, kind, accesses));
+    DELETE FROM idivm.costs c WHERE c.view = view_id AND c.variant <> variant_now;
+    INSERT INTO idivm.costs AS c (view, content_row_seconds, lost_seconds, variant)
+    VALUES (view_id, seconds / nullif(work, 0), 0, variant_now)
+    ON CONFLICT (view) DO UPDATE
+    SET content_row_seconds = idivm.followed(c.content_row_seconds, excluded.content_row_seconds),
+        lost_seconds = CASE WHEN content_only THEN c.lost_seconds + lost ELSE 0 END,
+        access_seconds = 0.98 * c.access_seconds,
+        loses_from = c.loses_from * (1 + 2.0 ^ -c.losses / 8),
+        variant = excluded.variant;
+END
+$$;
+COMMENT ON FUNCTION idivm.note_content(integer, boolean, "char", double precision, timestamptz, text) IS
+    'remembers what computing the content of a view alone took, and what it lost';
 
 -- Record what applying a diff took. Disturbances only make a refresh slower, so the price follows lower measurements
 -- quickly and higher ones slowly. A session's first refresh of a view plans its statements and says nothing about
@@ -205,8 +296,7 @@ BEGIN
     SET access_seconds = coalesce((c.access_seconds + excluded.access_seconds) / 2, excluded.access_seconds,
                                   c.access_seconds),
         variant = excluded.variant,
-        price = CASE WHEN c.price < excluded.price THEN c.price + (least(excluded.price, 2 * c.price) - c.price) / 8
-                     ELSE coalesce((c.price + excluded.price) / 2, excluded.price) END,
+        price = idivm.followed(c.price, excluded.price),
         refreshes = c.refreshes + 1,
         noted_at = excluded.noted_at;
 END

@@ -77,6 +77,8 @@ COMMENT ON VIEW idivm.status IS 'each maintained view: how it is maintained, how
 CREATE OR REPLACE FUNCTION idivm.why_recomputed(kind "char", was_invalid boolean) RETURNS text
     LANGUAGE sql IMMUTABLE
     RETURN CASE WHEN kind = 'A' THEN 'recomputing was expected to take less time than applying the changes'
+                WHEN kind = 'O' THEN 'applying the changes would have taken longer; only the content was computed'
+                WHEN kind = 'S' THEN 'the tables behind the content were not current'
                 WHEN kind IS NULL THEN 'the content changes with time'
                 WHEN was_invalid THEN 'the view was invalid'
                 ELSE 'a table was truncated, or the changes took too long' END;

@@ -40,7 +40,7 @@ REVOKE EXECUTE ON ROUTINE
     idivm.refresh_groups(integer[], integer[], integer[], boolean),
     idivm.refresh_in_order(integer[], integer[], boolean, boolean, jsonb),
     idivm.row_changed(),
-    idivm.run_program(integer, idivm.watermark, boolean),
+    idivm.run_program(integer, idivm.watermark, boolean, boolean),
     idivm.discard_foreign_log(integer),
     idivm.statement_begins(),
     idivm.statement_ends(),

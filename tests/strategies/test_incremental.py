@@ -373,7 +373,7 @@ def test_a_diff_too_large_to_hold_has_the_rest_computed_anew(orc, strategy, cach
     with orc.connection.transaction(force_rollback=True):
         orc.connection.execute("UPDATE parts SET price = price + 1")
         done = orc.connection.execute(
-            "SELECT p.kind FROM idivm.watermarks AS w, idivm.run_program(w.view, w.mark, false) AS p"
+            "SELECT p.kind FROM idivm.watermarks AS w, idivm.run_program(w.view, w.mark, false, false) AS p"
             " JOIN idivm.views AS v ON v.relation = 'sums'::regclass WHERE w.view = v.id"
         ).fetchall()
     assert done == [("R",)]

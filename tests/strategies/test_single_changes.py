@@ -50,3 +50,32 @@ def _rows_read(orc) -> int:
         " WHERE schemaname = 'idivm_state' OR relname = 'big'"
     ).fetchone()
     return count
+
+
+@pytest.mark.parametrize("group", ["1", "NULL"])
+def test_a_group_that_may_be_null_is_found_with_its_value(orc, group):
+    orc.execute(
+        "CREATE TABLE big (id int PRIMARY KEY, g int, v int);"
+        f"INSERT INTO big SELECT n, {group}, n FROM generate_series(1, 20000) AS n; ANALYZE big"
+    )
+    orc.create_view("values", "SELECT g, count(DISTINCT v) AS r FROM big GROUP BY g", strategy="id")
+    orc.execute("ANALYZE")
+    for change in (
+        f"INSERT INTO big VALUES (0, {group}, 7)",
+        "UPDATE big SET v = 8 WHERE id = 0",
+        "DELETE FROM big WHERE id = 0",
+    ):
+        orc.execute(change)
+        with orc.connection.transaction():
+            before = _pages_read(orc)
+            orc.connection.execute("SELECT * FROM idivm.refresh('values')")
+            assert _pages_read(orc) - before < 40, change
+    assert all(report.equal for report in orc.check())
+
+
+def _pages_read(orc) -> int:
+    [count] = orc.connection.execute(
+        "SELECT sum(pg_stat_get_xact_blocks_fetched(c.oid)) FROM pg_class c"
+        " WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind IN ('r', 'i')"
+    ).fetchone()
+    return count

@@ -148,6 +148,16 @@ class Program:
         return not isinstance(self.state(self.content), StateView)
 
     @property
+    def content_stands_alone(self) -> bool:
+        """Whether the content can be computed without the other states, and these cost something."""
+        tables = [state for state in self.states if isinstance(state, StateTable)]
+        return (
+            isinstance(self.state(self.content), StateTable)
+            and len(tables) > 1
+            and not any(state.historic for state in tables)
+        )
+
+    @property
     def shown_states(self) -> frozenset[str]:
         """The roles of the tables whose rows the view shows or is computed from."""
         state = self.state(self.content)

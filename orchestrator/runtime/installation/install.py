@@ -24,6 +24,7 @@ from psycopg.sql import SQL, Composable, Identifier, Literal
 
 from orchestrator import catalog
 from orchestrator.catalog import DroppedView, ViewInfo
+from orchestrator.catalog import costs as catalog_costs
 from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.catalog import unplanned as catalog_unplanned
 from orchestrator.catalog.search_path import path_of, taking_path, users_path
@@ -31,7 +32,7 @@ from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.deltascript import emit, program
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan
-from orchestrator.deltascript.recomputing import fill_content, stands_alone
+from orchestrator.deltascript.recomputing import content_share, fill_content
 from orchestrator.errors import (
     DatabaseError,
     NameTakenError,
@@ -92,6 +93,10 @@ def create_view(
     content_only = initialise is None and _waits_with_states(new, plan)
     for statement in program.analyse_states(plan.program, names, content_only=content_only):
         connection.execute(statement)
+    if plan.program.content_stands_alone:
+        expected = partial(catalog_costs.expected, connection)
+        share = content_share(plan.program, bound(connection, names), expected)
+        catalog_costs.note_content_share(connection, view_id, share)
     created = catalog.view_by_id(connection, view_id)
     if publications := catalog.publications_of_ours(connection):
         warn(
@@ -300,7 +305,9 @@ def _waits_with_states(new: NewView, plan: MaintenancePlan) -> bool:
     The first refresh with changes computes the other states, and until then the view costs what it cost before.
     """
     return (
-        new.adopted is not None and plan.maintain == modes.DEFERRED and stands_alone(plan.program)
+        new.adopted is not None
+        and plan.maintain == modes.DEFERRED
+        and plan.program.content_stands_alone
     )
 
 
