@@ -151,6 +151,8 @@ def _without_states(program: Program, state: StateTable) -> Tree:
         return exp.Subquery(
             this=_without_states(program, other),
             alias=exp.TableAlias(this=identifier(node.alias_or_name), columns=columns),
+            # A join in parentheses belongs to its first table.
+            joins=[join.transform(replaced) for join in node.args.get("joins") or ()],
         )
 
     return state.query.tree.transform(replaced, copy=False)

@@ -146,6 +146,29 @@ def collect(story: Story) -> list[Step]:
     ]
 
 
+_LEAVE_BEHIND = """
+    WITH behind AS (
+        UPDATE idivm.watermarks w SET content_only = true
+        FROM idivm.views v
+        WHERE v.id = w.view AND v.maintain = 'deferred' AND v.status = 'ready'
+          AND v.id NOT IN (SELECT idivm.synchronous_views())
+          AND to_regproc(format('idivm_state.%I', 'content_' || v.id)) IS NOT NULL
+        RETURNING v.id)
+    INSERT INTO idivm.costs AS c (view, row_seconds, content_row_seconds, lost_seconds)
+    SELECT id, 1, 1e-9, {0} FROM behind
+    ON CONFLICT (view) DO UPDATE SET row_seconds = 1, content_row_seconds = 1e-9, lost_seconds = {0}
+"""
+
+
+def leave_behind(story: Story) -> list[Step]:
+    """Let refreshes compute the contents alone, as after large changes, and then let them compute the states."""
+    steps: list[Step] = []
+    for lost in (0, 1e12) if story.chance(0.7) else (0,):
+        statement = Statement(SQL(_LEAVE_BEHIND).format(Literal(lost)).as_string(None).strip())
+        steps += [Alone(statement), *story.rng.choice((batch_and_refresh, refresh_some))(story)]
+    return steps
+
+
 def burst(story: Story) -> list[Step]:
     """Insert and delete many rows, in one transaction or in two."""
     model = story.rng.choice(story.writer.models)
@@ -196,6 +219,7 @@ STEPS: tuple[Callable[[Story], list[Step]], ...] = (
     other_definition,
     ddl,
     collect,
+    leave_behind,
     burst,
     storm,
     crash,
