@@ -172,9 +172,19 @@ class TestServer(testing.postgresql.Postgresql):  # type: ignore[misc]
         try:
             yield self.conninfo(name)
         finally:
+            self._end_prepared(name)
             self._admin(
                 sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
             )
+
+    def _end_prepared(self, name: str) -> None:
+        """Rolls back what a failed test has left, for which later tests on this server would wait."""
+        left = "SELECT gid FROM pg_prepared_xacts WHERE database = %s"
+        with psycopg.connect(self.conninfo("postgres"), autocommit=True) as connection:
+            prepared = connection.execute(left, [name]).fetchall()
+        for (gid,) in prepared:
+            with psycopg.connect(self.conninfo(name), autocommit=True) as connection:
+                connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
 
     def _migrated(self) -> str:
         if self._template is None:
