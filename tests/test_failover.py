@@ -380,6 +380,7 @@ SCHEMA_THEN_DATA = {
 @pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("parts", SCHEMA_THEN_DATA.values(), ids=SCHEMA_THEN_DATA)
+@pytest.mark.sampled(2)
 def test_a_dump_restored_into_its_own_cluster(pg: TestServer, parts: list[list[str]]) -> None:
     """Its transactions are known there, and capture logs the rows that come with the data."""
     with pg.database(migrated=True) as dsn, pg.database(migrated=False) as restored:

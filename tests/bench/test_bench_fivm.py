@@ -10,7 +10,7 @@ from orchestrator.bench.fivm.run import run
 from orchestrator.bench.plot import draw_fivm
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 def test_growing_data_sums_paths_and_matrices_are_measured(dsn, tmp_path):
     report = run(

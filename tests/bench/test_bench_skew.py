@@ -13,6 +13,7 @@ from orchestrator.errors import UsageError
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 def test_every_side_is_measured_on_every_graph(dsn, tmp_path):
     report, zipf = (
         run(dsn=dsn, sizes=sizes, epsilons=("1/2", "3/4"), updates=6, shapes=(graph,))
@@ -64,6 +65,7 @@ def test_pairs_are_measured_beside_their_exponents(dsn):
     }
 
 
+@pytest.mark.sampled(3)
 def test_triangles_with_free_variables_are_measured_beside_their_exponents(dsn, tmp_path):
     report = run(dsn=dsn, sizes=(1_000,), epsilons=("1/2",), updates=6, shapes=("unary",))
     assert draw_skew(report, tmp_path / "skew.png") in (None, tmp_path / "skew.png")
@@ -94,6 +96,7 @@ def test_delays_are_measured_though_not_all_rows_are_taken(orc, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 def test_other_counts_are_measured_beside_their_exponents(dsn):
     names = tuple(counts.COUNTS)
     report = run(dsn=dsn, sizes=(1_000,), epsilons=("3/4",), updates=6, shapes=names)

@@ -53,6 +53,7 @@ def test_nothing_that_postgresql_takes_is_refused(
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 def test_nothing_that_postgresql_takes_is_refused_by_writers(orc: Orchestrator, part: int) -> None:
     # A quarter of the views, and those that are refused.
     views = {

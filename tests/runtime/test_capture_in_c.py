@@ -169,7 +169,7 @@ def in_c(connection, table):
 
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("maintain", ["deferred", "eager"])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_both_forms_give_the_same_log(pg, orc, name, maintain, older):
     if older and maintain == "eager":
         pytest.skip("older versions run one mode, unless they are asked for")

@@ -70,6 +70,7 @@ QUERIES = {
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 def test_content_follows_the_time(orc: Orchestrator, part: int, whole: bool) -> None:
     prepare(orc)
     rng = random.Random(part)

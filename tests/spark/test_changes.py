@@ -135,7 +135,7 @@ def spark() -> Iterator[Any]:
         yield session
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 def test_a_stream_of_changes_goes_to_parquet(
     shop: Orchestrator, dsn: str, spark: Any, tmp_path: Path

@@ -39,6 +39,7 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 def test_the_matrix(orc: Orchestrator, spark: Any, tmp_path: Path, whole: bool, part: int) -> None:
     """Loads values of all types by all paths; `idivm bench load --matrix` does the same."""
     matrix = Matrix(orc, spark, tmp_path, share=1 if whole else SHARE, part=part)
@@ -147,6 +148,7 @@ def test_old_timestamps_of_parquet(orc: Orchestrator, spark: Any, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 def test_orc_that_cannot_be_read_the_same(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     orc.execute("CREATE TABLE t (a timestamp, z timestamptz)")
     for values, place in (

@@ -33,6 +33,7 @@ def assert_followed(orc, views="v"):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 def test_a_table_of_many_columns_is_followed(orc):
     wide_table(orc, analysis.MOST_CAPTURED)
     assert orc.create_view("v", "SELECT * FROM wide").strategy == "id"
@@ -119,6 +120,7 @@ def test_a_program_of_many_steps_is_planned_in_one_way(orc, monkeypatch):
 
 
 @pytest.mark.parametrize("levels", [70, 250])
+@pytest.mark.sampled(2)
 def test_a_query_of_many_levels_is_computed_anew_and_says_why(orc, levels):
     """Python's own limit of nested calls ends planning at either of two places."""
     orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1), (2, 2)")

@@ -99,6 +99,7 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
         ("1", "deferred", "single", ("summed", "in_a_row")),
     ],
 )
+@pytest.mark.sampled(2)
 def test_content_and_parts_follow_every_change(
     orc, epsilon, maintain, partition, names, older, monkeypatch
 ):
@@ -457,6 +458,7 @@ def test_the_plan_shows_parts_views_and_rules_and_the_reason_the_exponents(orc):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 def test_a_static_table_has_parts_and_rebuilds_when_it_changes(orc):
     orc.execute(TABLES)
     orc.create_view("v", VIEWS["counted"], strategy="skew", static="t")

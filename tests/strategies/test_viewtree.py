@@ -85,6 +85,7 @@ INDEXES = (
     [("deferred", True), ("deferred", False), ("eager", True), ("on_commit", False)],
     ids=["deferred, found leaves", "deferred, stored leaves", "eager", "on_commit"],
 )
+@pytest.mark.sampled(2)
 def test_every_view_follows_every_change(orc, maintain, indexed, older, monkeypatch):
     if older and (maintain, indexed) != ("deferred", True):
         pytest.skip("older versions run one mode, unless they are asked for")
