@@ -7,7 +7,7 @@ from typing import Any
 
 from psycopg import Connection
 from psycopg.rows import class_row
-from psycopg.sql import SQL, Composable
+from psycopg.sql import SQL
 
 from orchestrator.catalog import ViewInfo
 from orchestrator.deltascript.plan import Evidence, Price
@@ -47,9 +47,9 @@ def recompute_cost(connection: Connection[Any], view: ViewInfo) -> tuple[float, 
     return seconds, loses_from, measured
 
 
-def expected(connection: Connection[Any], query: Composable) -> tuple[float, float]:
+def expected(connection: Connection[Any], query: str) -> tuple[float, float]:
     """Return PostgreSQL's estimates of a query: its cost, and its rows."""
-    row = connection.execute(SQL("EXPLAIN (FORMAT JSON) {}").format(query)).fetchone()
+    row = connection.execute(SQL("EXPLAIN (FORMAT JSON) {}").format(SQL(query))).fetchone()
     assert row is not None
     plan = row[0][0]["Plan"]
     return plan["Total Cost"], plan["Plan Rows"]

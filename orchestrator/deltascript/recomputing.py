@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from psycopg.sql import SQL, Composable, Composed, Literal
 from sqlglot import exp
@@ -21,7 +21,7 @@ from orchestrator.deltascript.plan import (
     ReplaceContent,
     StateTable,
 )
-from orchestrator.deltascript.query import defined, query_code, query_text, stored
+from orchestrator.deltascript.query import defined, query_code, stored
 from orchestrator.deltascript.writer import (
     Code,
     Lines,
@@ -48,7 +48,7 @@ def recompute(program: Program, names: Names, may_restart: bool) -> Code:
     if may_restart:
         code.append(SQL("changed := 0; kind := coalesce(nullif(kind, 'C'), 'R');"))
     if program.content_stands_alone:
-        code += _content_alone(program, names)
+        code += _leave_states(program, names)
     order = {role: number for number, role in enumerate(completed(program), start=1)}
     for state in states:
         head = "changed := changed +" if state.role in program.shown_states else "PERFORM"
@@ -75,7 +75,7 @@ def _requirement(program: Program, names: Names) -> Composed:
     )
 
 
-def _content_alone(program: Program, names: Names) -> Code:
+def _leave_states(program: Program, names: Names) -> Code:
     """Return code that computes the content alone if the states behind it are not worth their time.
 
     If they had been left behind before, all of them are computed now.
@@ -111,28 +111,43 @@ def compute_content(program: Program, names: Names) -> str:
     """Return the body of the function that computes the content alone."""
     content = program.state(program.content)
     assert isinstance(content, StateTable)
-    query = query_code(Query(_without_states(program, content)), names)
-    call = _recomputed("RETURN", content, names, query)
+    call = _recomputed("RETURN", content, names, *_content_alone(program, content, names))
     return written([SQL("BEGIN"), call, SQL("END")]).rstrip("\n")
 
 
+def _content_alone(
+    program: Program, content: StateTable, names: Names
+) -> tuple[Code, Sequence[str]]:
+    """Return a query of the content that reads no state, and the columns that it computes if not all.
+
+    The view's own query is the fastest. It lacks the hidden columns, which only diffs need, and can be
+    used if they do not identify rows.
+    """
+    shown = program.column_names
+    if set(content.key) <= set(shown):
+        columns = listed(map(name, shown))
+        return [SQL("SELECT {} FROM {}").format(columns, defined(names))], shown
+    return query_code(Query(_without_states(program, content)), names), ()
+
+
 def content_share(
-    program: Program, names: Names, expected: Callable[[Composable], tuple[float, float]]
+    program: Program, names: Names, expected: Callable[[str], tuple[float, float]]
 ) -> float:
     """Return the expected part of a recompute that computing the content alone takes.
 
     `expected` returns PostgreSQL's estimates of a query: its cost, and its rows.
     """
 
-    def cost(query: Query) -> float:
-        each, rows = expected(query_text(query, names))
+    def cost(query: Code) -> float:
+        each, rows = expected(written(query))
         return each + rows * _WRITING
 
     content = program.state(program.content)
     assert isinstance(content, StateTable)
     tables = (state for state in program.states if isinstance(state, StateTable))
-    alone = cost(Query(_without_states(program, content)))
-    return alone / max(alone, sum(cost(state.query) for state in tables))
+    query, _ = _content_alone(program, content, names)
+    alone = cost(query)
+    return alone / max(alone, sum(cost(query_code(state.query, names)) for state in tables))
 
 
 _WRITING = 0.25
@@ -207,16 +222,19 @@ def refill(state: StateTable, names: Names, query: Composable | None = None) -> 
     return SQL("{}").format(SQL(written(_recomputed("SELECT", state, names, text))))
 
 
-def _recomputed(head: str, state: StateTable, names: Names, query: Code) -> Lines:
-    """Return the call that recomputes a state, with the dollar-quoted query."""
-    columns = (list(state.key), list(state.nullable), list(state.together))
+def _recomputed(
+    head: str, state: StateTable, names: Names, query: Code, shown: Sequence[str] = ()
+) -> Lines:
+    """Return the call that recomputes a state, with the dollar-quoted query. `shown` are its columns, if not all."""
+    together = [column for column in state.together if not shown or column in shown]
+    columns = (list(state.key), list(state.nullable), together)
     table, tag = Literal(stored(names, state.role).as_string(None)), SQL(dollar_tag(written(query)))
     return [
         SQL("{} idivm.recompute_state({}, {}, {}").format(
             SQL(head), table, listed(map(Literal, columns)), tag
         ),
         query,
-        SQL("{});").format(tag),
+        SQL("{}{});").format(tag, SQL(", {}").format(Literal(list(shown))) if shown else SQL("")),
     ]
 
 

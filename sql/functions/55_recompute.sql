@@ -67,9 +67,11 @@ COMMENT ON FUNCTION idivm.run_over(regclass, text, text, text) IS
 -- Change a state into the rows of its query, and return the number of changed rows. Only the difference is
 -- written, so that readers and the views above see no other changes. A full join finds the difference, because
 -- PostgreSQL never executes it as a nested loop. Rows are written in the order of the key, which halves the time
--- for the indexes. `together` names the columns that order first rows. The function runs with the settings of an
--- ordinary query, not with the settings of the calling program, and with the rights of the caller.
-CREATE OR REPLACE FUNCTION idivm.recompute_state(state regclass, key text[], nullable text[], together text[], query text)
+-- for the indexes. `together` names the columns that order first rows. With `shown`, the query has these columns alone,
+-- and the others keep their values. The function runs with the settings of an ordinary query, not with the settings of
+-- the calling program, and with the rights of the caller.
+CREATE OR REPLACE FUNCTION idivm.recompute_state(state regclass, key text[], nullable text[], together text[], query text,
+                                                 shown text[] DEFAULT NULL)
     RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
     SET max_parallel_workers_per_gather = 0 SET join_collapse_limit = 8 SET enable_nestloop = on
@@ -77,7 +79,9 @@ CREATE OR REPLACE FUNCTION idivm.recompute_state(state regclass, key text[], nul
 AS $$
 DECLARE
     columns text[] := ARRAY(SELECT quote_ident(a.attname) FROM pg_attribute a
-                            WHERE a.attrelid = state AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum);
+                            WHERE a.attrelid = state AND a.attnum > 0 AND NOT a.attisdropped
+                              AND coalesce(a.attname = ANY (shown), true)
+                            ORDER BY coalesce(array_position(shown, a.attname::text), a.attnum));
     listed text := array_to_string(columns, ', ');
     old_row text := 't.' || array_to_string(columns, ', t.');
     new_row text := 'f.' || array_to_string(columns, ', f.');
@@ -127,7 +131,7 @@ BEGIN
             'ORDER BY ' || (SELECT string_agg(format('f.%I', name), ', ') FROM unnest(key) AS name)));
 END
 $$;
-COMMENT ON FUNCTION idivm.recompute_state(regclass, text[], text[], text[], text) IS
+COMMENT ON FUNCTION idivm.recompute_state(regclass, text[], text[], text[], text, text[]) IS
     'changes a state table into the rows of its query, and writes only the difference';
 
 -- Change the content of a view without a key into the rows of its definition, and return how many rows were
