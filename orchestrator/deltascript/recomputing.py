@@ -123,10 +123,10 @@ def _content_alone(
     The view's own query is the fastest. It lacks the hidden columns, which only diffs need, and can be
     used if they do not identify rows.
     """
-    shown = program.column_names
-    if set(content.key) <= set(shown):
-        columns = listed(map(name, shown))
-        return [SQL("SELECT {} FROM {}").format(columns, defined(names))], shown
+    visible = program.column_names
+    if set(content.key) <= set(visible):
+        columns = listed(map(name, visible))
+        return [SQL("SELECT {} FROM {}").format(columns, defined(names))], visible
     return query_code(Query(_without_states(program, content)), names), ()
 
 
@@ -223,10 +223,10 @@ def refill(state: StateTable, names: Names, query: Composable | None = None) -> 
 
 
 def _recomputed(
-    head: str, state: StateTable, names: Names, query: Code, shown: Sequence[str] = ()
+    head: str, state: StateTable, names: Names, query: Code, visible: Sequence[str] = ()
 ) -> Lines:
-    """Return the call that recomputes a state, with the dollar-quoted query. `shown` are its columns, if not all."""
-    together = [column for column in state.together if not shown or column in shown]
+    """Return the call that recomputes a state, with the dollar-quoted query. `visible` are its columns, if not all."""
+    together = [column for column in state.together if not visible or column in visible]
     columns = (list(state.key), list(state.nullable), together)
     table, tag = Literal(stored(names, state.role).as_string(None)), SQL(dollar_tag(written(query)))
     return [
@@ -234,7 +234,9 @@ def _recomputed(
             SQL(head), table, listed(map(Literal, columns)), tag
         ),
         query,
-        SQL("{}{});").format(tag, SQL(", {}").format(Literal(list(shown))) if shown else SQL("")),
+        SQL("{}{});").format(
+            tag, SQL(", {}").format(Literal(list(visible))) if visible else SQL("")
+        ),
     ]
 
 

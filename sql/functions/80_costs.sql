@@ -210,7 +210,9 @@ BEGIN
         RETURN false;
     END IF;
     IF content_only IS NOT TRUE THEN
-        RETURN content IS NULL OR states > 1.25 * content + 0.005;
+        -- Only computing the content shows what it takes.
+        RETURN states > 1.25 * content + 0.005
+            OR NOT EXISTS (SELECT FROM idivm.costs c WHERE c.view = view_id AND c.content_row_seconds > 0);
     END IF;
     content := coalesce(content, states / 2);
     RETURN coalesce((SELECT c.lost_seconds FROM idivm.costs c WHERE c.view = view_id), 0)
