@@ -9,10 +9,17 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
+
+_MODULES = (
+    "pyspark.worker",
+    "orchestrator.spark.formats.text",
+    "orchestrator.spark.loading.copying",
+)
 
 
 def without_archives(path: Sequence[str]) -> list[str]:
@@ -59,9 +66,8 @@ def prepare() -> None:
     sys.path[:] = without_archives(before)
     if find_spec("pyspark") is None or find_spec("py4j") is None:
         sys.path[:] = before
-
-    import orchestrator.spark.formats.text
-    import orchestrator.spark.loading.copying  # noqa: F401 - for the workers
+    for module in _MODULES:
+        import_module(module)
     from orchestrator.spark.formats.arrow import pa
 
     # With its first array, PyArrow imports Pandas, which tasks do not use.

@@ -27,7 +27,7 @@ from orchestrator.spark.local_files import own_folder
 from orchestrator.spark.settings import SHORT, driver_memory, environment, own_java_options
 
 _MAIN = "org.apache.spark.api.python.PythonGatewayServer"
-_PREFIXES = ("SPARK_", "HADOOP_", "YARN_", "PYSPARK_")
+PREFIXES = ("SPARK_", "HADOOP_", "YARN_", "PYSPARK_")
 _HARMLESS = {"SPARK_HOME", "SPARK_REMOTE", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"}
 """Variables that a session sets or unsets itself."""
 _SECONDS = 0.01
@@ -95,7 +95,7 @@ def note_command(java: Java, jvm: Any, own_options: Sequence[str], file: Path) -
 
 def known_command(environ: Mapping[str, str] = os.environ) -> Command | None:
     """Return the command for the Java that `find_java` finds here; None if PySpark must compose it."""
-    if any(name.startswith(_PREFIXES) and name not in _HARMLESS for name in environ):
+    if any(name.startswith(PREFIXES) and name not in _HARMLESS for name in environ):
         return None
     package = _package()
     if package is None or not (package / "jars").is_dir() or (package / "conf").exists():
@@ -145,7 +145,7 @@ def launch(command: Command) -> Launched:
         return Launched(command, folder, process, stack.pop_all())
 
 
-_early: list[Launched] = []
+waiting: list[Launched] = []
 """The JVM that was started for the next short session."""
 
 
@@ -154,22 +154,22 @@ def launched_early() -> Iterator[None]:
     """Start a JVM for a short session that the block is expected to run; end the JVM if none took it."""
     if (command := known_command()) is not None:
         with suppress(OSError):
-            _early.append(launch(command))
+            waiting.append(launch(command))
     try:
         yield
     finally:
-        while _early:
-            _early.pop().end()
+        while waiting:
+            waiting.pop().end()
 
 
 def launched(short: bool) -> Launched | None:
     """Return a JVM for a session that begins if it is short: one that was started early, or else a new JVM."""
     if not short:
-        while _early:
-            _early.pop().end()
+        while waiting:
+            waiting.pop().end()
         return None
-    if _early:
-        return _early.pop()
+    if waiting:
+        return waiting.pop()
     command = known_command()
     return launch(command) if command is not None else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -27,6 +28,8 @@ from orchestrator.spark.settings import LONG, SHORT, environment, is_local, sett
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LAUNCHERS = re.compile(r"spark\.(driver|jars|submit)\b")
+"""Settings that Spark's launcher takes before the JVM starts."""
 _CONNECT_SECONDS = 5
 """The seconds within which a master must accept a connection."""
 _EXIT_SECONDS = 60.0
@@ -74,7 +77,8 @@ def spark_session(
         )
     with ExitStack() as before_folder, ExitStack() as stack:
         require_master(master)
-        jvm = launched(life.short and is_local(master))
+        direct = life.short and is_local(master) and not any(map(_LAUNCHERS.match, config))
+        jvm = launched(direct)
         if jvm is not None:
             stack.callback(jvm.end)
             java, folder = jvm.command.java, jvm.folder
