@@ -28,8 +28,11 @@ from orchestrator.spark.settings import SHORT, driver_memory, environment, own_j
 
 _MAIN = "org.apache.spark.api.python.PythonGatewayServer"
 PREFIXES = ("SPARK_", "HADOOP_", "YARN_", "PYSPARK_")
-_HARMLESS = {"SPARK_HOME", "SPARK_REMOTE", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"}
-"""Variables that a session sets or unsets itself."""
+_HARMLESS = {
+    *("SPARK_HOME", "SPARK_REMOTE", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"),
+    *("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"),
+}
+"""Variables that a session, or PySpark in it, sets or unsets itself."""
 _SECONDS = 0.01
 """The seconds between two looks whether the JVM has started."""
 
