@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Final
+
+SEARCH_PATH: Final = "pg_catalog, pg_temp"
+"""The search path of a refresh. With it, functions such as regclass print names with their schemas."""
 
 NAME_BYTES = 63
 """PostgreSQL cuts identifiers at this many bytes."""

@@ -177,7 +177,8 @@ class Session:
             return None
         from orchestrator.spark.initial.states import States, dsn_of
         from orchestrator.spark.loading.load import SETTINGS
-        from orchestrator.spark.session import default_master, spark_session
+        from orchestrator.spark.session import spark_session
+        from orchestrator.spark.settings import default_master
 
         if spark is None and self._spark is None:
             session = spark_session(default_master(), "idivm", **SETTINGS)

@@ -10,7 +10,7 @@ from psycopg.sql import SQL, Composable, Identifier
 from psycopg.types.json import Jsonb
 
 from orchestrator.catalog.search_path import path_of, users_path
-from orchestrator.deltascript.emit import SEARCH_PATH
+from orchestrator.sqltext import SEARCH_PATH
 
 OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_feed", "idivm_load", "idivm_log", "idivm_state")
 

@@ -17,7 +17,7 @@ from psycopg import Connection
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from orchestrator.deltascript.emit import SEARCH_PATH
+from orchestrator.sqltext import SEARCH_PATH
 
 PIN: Final = b"SET search_path = " + SEARCH_PATH.encode()
 """The statement that pins the path of a connection permanently."""

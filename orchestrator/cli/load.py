@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 
-from orchestrator.api import LoadOptions, StreamOptions, connect
 from orchestrator.cli.signals import stop_at_signals
 from orchestrator.errors import IdivmError, ServerError, UsageError
 
@@ -119,8 +118,47 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     )
 
 
+class _Doubtful(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise UsageError(message)
+
+
+_TYPED = ("parquet", "orc", "json", "jsonl", "ndjson")
+
+
+def expects_spark(arguments: Sequence[str]) -> bool:
+    """Return whether arguments of `idivm` certainly mean a load that starts Spark on this machine for seconds.
+
+    It is asked before the modules of a load are imported, which takes as long as the start of Java.
+    """
+    if list(arguments[:1]) != ["load"]:
+        return False
+    from orchestrator.spark.local_files import is_small
+    from orchestrator.spark.settings import default_master, is_local
+
+    parser = _Doubtful(add_help=False)
+    parser.add_argument("--dsn")
+    parser.add_argument("--json", action="store_true")
+    add_arguments(parser)
+    try:
+        options = parser.parse_args(arguments[1:])
+    except UsageError:
+        return False
+    suffixes = {Path(source).suffix[1:] for source in options.sources}
+    typed = options.format in _TYPED or suffixes <= {*_TYPED}
+    return (
+        options.into is not None
+        and not (options.stream or options.config or options.views == "rebuild")
+        and is_local(options.master or default_master())
+        and bool(typed or options.where or options.select)
+        and is_small(options.sources)
+    )
+
+
 def load(options: argparse.Namespace) -> int:
     """Run `idivm load`."""
+    from orchestrator.api import LoadOptions, StreamOptions, connect
+
     say = _progress(options.json)
     is_job = options.into is None and [Path(source).suffix for source in options.sources] == [
         ".toml"
@@ -172,6 +210,8 @@ _ATTEMPTS = 5
 
 def _stream(options: argparse.Namespace, given: dict[str, Any]) -> int:
     """Run `idivm load --stream` until a signal stops it; start again if the server or Java goes away."""
+    from orchestrator.api import connect
+
     stop, failures, batches = stop_at_signals(), 0, 0
 
     def print_batch(batch: Any) -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from orchestrator import __version__
@@ -306,17 +307,29 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _java_early(arguments: Sequence[str]) -> AbstractContextManager[None]:
+    """Start Java for a short load before the imports that take as long; end Java if the load did not use it."""
+    from orchestrator.cli.load import expects_spark
+
+    if not expects_spark(arguments):
+        return nullcontext()
+    from orchestrator.spark.launch import launched_early
+
+    return launched_early()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. Return its exit status: 0 for success, 1 for a finding, 2 for an error."""
     options = argparse.Namespace()
     try:
         streams.make_usable()
-        options = build_parser().parse_args(arguments)
-        # The error that is raised then reports the connection problem already.
-        logging.getLogger("psycopg").setLevel(logging.CRITICAL)
-        status: int = options.run(options)
-        sys.stdout.flush()
-        return status
+        with _java_early(sys.argv[1:] if arguments is None else arguments):
+            options = build_parser().parse_args(arguments)
+            # The error that is raised then reports the connection problem already.
+            logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+            status: int = options.run(options)
+            sys.stdout.flush()
+            return status
     except IdivmError as error:
         return _failed(options, str(error), error.exit_status)
     except KeyboardInterrupt:

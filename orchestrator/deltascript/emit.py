@@ -23,10 +23,7 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.deltascript.query import query_text
 from orchestrator.deltascript.reading import fields
-from orchestrator.sqltext import fitted_name
-
-SEARCH_PATH: Final = "pg_catalog, pg_temp"
-"""The search path of a refresh. With it, functions such as regclass print names with their schemas."""
+from orchestrator.sqltext import SEARCH_PATH, fitted_name
 
 
 def create_states(program: Program, names: Names, content: bool = True) -> Iterator[Composed]:

@@ -31,7 +31,6 @@ from orchestrator.deltascript.costing import (
     note_cost,
     replan_statements,
 )
-from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.notation import comment
 from orchestrator.deltascript.plan import (
@@ -59,6 +58,7 @@ from orchestrator.deltascript.writer import (
     when,
     written,
 )
+from orchestrator.sqltext import SEARCH_PATH
 
 
 def create_program(program: Program, names: Names) -> Iterator[Composed]:

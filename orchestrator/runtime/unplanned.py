@@ -19,13 +19,13 @@ from orchestrator.catalog import ViewInfo
 from orchestrator.catalog import unplanned as catalog_unplanned
 from orchestrator.catalog.search_path import taking_path
 from orchestrator.catalog.unplanned import UnplannedView
-from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.errors import IdivmError, NotFoundError, RightsError
 from orchestrator.frontend.options import parse_options
 from orchestrator.frontend.statements import QualifiedName
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.installation import install, replanning
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
+from orchestrator.sqltext import SEARCH_PATH
 
 BUSY = (*replanning.ENDING, psycopg.errors.LockNotAvailable)
 """Errors after which the next attempt may succeed."""

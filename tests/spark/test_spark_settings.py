@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from orchestrator.spark.loading.progress import Clock
-from orchestrator.spark.loading.sources import Source, is_small
+from orchestrator.spark.local_files import is_small
 from orchestrator.spark.settings import SHORT, environment, settings
 
 CLUSTER = "spark://somewhere:7077"
@@ -97,11 +97,11 @@ def test_a_small_source_is_known_by_its_files(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n")
     with (tmp_path / "big.csv").open("wb") as big:
         big.truncate(1 << 30)
-    assert is_small(Source((str(tmp_path / "a.csv"),)))
-    assert is_small(Source((str(tmp_path / "a*.csv"),)))
+    assert is_small((str(tmp_path / "a.csv"),))
+    assert is_small((str(tmp_path / "a*.csv"),))
     for path in (tmp_path, tmp_path / "big.csv", "s3a://bucket/a.csv", "jdbc:postgresql://h/d"):
-        assert not is_small(Source((str(path),)))
-    assert not is_small(Source((str(tmp_path / "missing.csv"),)))
+        assert not is_small((str(path),))
+    assert not is_small((str(tmp_path / "missing.csv"),))
 
 
 def test_the_time_of_a_stage_within_another_counts_once() -> None:

@@ -11,11 +11,11 @@ from psycopg.sql import SQL, Literal
 
 from orchestrator import catalog
 from orchestrator.catalog import ViewInfo, serving
-from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.errors import RightsError
 from orchestrator.planning import notices
 from orchestrator.runtime import refresh
 from orchestrator.runtime.diagnosis import answers
+from orchestrator.sqltext import SEARCH_PATH
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,13 @@ from psycopg import Connection
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from orchestrator.deltascript.capture.table import function_body
-from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan
 from orchestrator.runtime.enumeration import ordered
 from orchestrator.runtime.enumeration.buckets import buckets_of
 from orchestrator.runtime.enumeration.merge_statement import PAGE, Merging
 from orchestrator.runtime.enumeration.order import Order, fixed_by, order_of
+from orchestrator.sqltext import SEARCH_PATH
 
 OFF = (*ordered.OFF, "enable_bitmapscan", "enable_sort")
 """Settings that make the planner read states in the order of their indexes."""

@@ -19,7 +19,6 @@ from orchestrator import catalog
 from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.catalog.search_path import pinned, taking_path
 from orchestrator.catalog.take_over import Adoptable
-from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Reason
 from orchestrator.errors import IdivmError, NotFoundError, RightsError, UsageError
@@ -31,6 +30,7 @@ from orchestrator.runtime.errors import explain
 from orchestrator.runtime.installation import install, replanning
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
 from orchestrator.runtime.side_by_side import Sessions
+from orchestrator.sqltext import SEARCH_PATH
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import sqlglot
-from sqlglot import exp
-
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -134,6 +131,9 @@ def passed(select: str | None, columns: Sequence[str]) -> dict[str, str]:
     own = {name.lower(): name for name in columns} | {name: name for name in columns}
     if select is None:
         return {name: name for name in columns}
+    import sqlglot  # here, because the workers of loads need no parser
+    from sqlglot import exp
+
     try:
         tree = sqlglot.parse_one(f"SELECT {select}", dialect="spark")
     except sqlglot.errors.SqlglotError:
@@ -157,6 +157,8 @@ def texts_passed(select: str, columns: Sequence[str]) -> list[tuple[str, str]]:
     >>> texts_passed("a AS b", ["a", text_name("a")])
     [('idivm_text_b', '`idivm_text_a` AS `idivm_text_b`')]
     """
+    from sqlglot import exp
+
     names = [column.removeprefix(_TEXT) for column in columns if is_text_name(column)]
     items = [
         (text_name(here), exp.column(text_name(there), quoted=True))

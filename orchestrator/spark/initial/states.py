@@ -51,6 +51,7 @@ from orchestrator.spark.loading.copying import CopyTask, copy_frame
 from orchestrator.spark.loading.progress import Say, silent, watch_copying
 from orchestrator.spark.session import set_for_a_block
 from orchestrator.spark.types import Column
+from orchestrator.sqltext import SEARCH_PATH
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -331,7 +332,7 @@ def _as_in_a_refresh(connection: Connection[Any], plan: MaintenancePlan) -> Iter
     """Set the settings of a refresh in the open transaction, for a block."""
     settings = {
         **dict(plan.program.settings),
-        "search_path": emit.SEARCH_PATH,
+        "search_path": SEARCH_PATH,
         "row_security": "off",
     }
     before = connection.execute(

@@ -29,9 +29,10 @@ from orchestrator.spark.loading.progress import (
     silent,
 )
 from orchestrator.spark.loading.report import LoadReport, TableLoad
-from orchestrator.spark.loading.sources import format_of, is_small
-from orchestrator.spark.session import Life, active, default_master, derived, spark_session
-from orchestrator.spark.settings import is_local
+from orchestrator.spark.loading.sources import format_of
+from orchestrator.spark.local_files import is_small
+from orchestrator.spark.session import Life, active, derived, spark_session
+from orchestrator.spark.settings import default_master, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +93,7 @@ def run(
         return (
             not config
             and views != "rebuild"
-            and all(table.frame is None and is_small(table.source) for table in tables)
+            and all(table.frame is None and is_small(table.source.paths) for table in tables)
             and not spark_initialises(connection)
         )
 

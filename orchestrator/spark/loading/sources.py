@@ -6,7 +6,6 @@ the values, so no digit, zone or empty string is lost.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os
 import re
@@ -45,7 +44,6 @@ _SUFFIXES = {
 }
 _CASE = "spark.sql.caseSensitive"
 _AMBIGUOUS = re.compile(r"AMBIGUOUS_REFERENCE|is ambiguous|[Cc]olumn `.*` already exists")
-_SMALL = 32 << 20
 _LEAST_SPLIT, _MOST_SPLIT, _SPLITS = 8 << 20, 128 << 20, 64
 
 
@@ -260,21 +258,6 @@ def _with_files(spark: SparkSession, frame: Frame) -> Frame:
     if frame.text and frame.text.reader.spans_lines:
         split = max([split, *(file["bytes"] for file in files)])
     return replace(frame, files=tuple(files), split=split)
-
-
-def is_small(source: Source) -> bool:
-    """Return whether a source is known to be small: files of this machine of a few megabytes."""
-    size = 0
-    for path in source.paths:
-        if re.match(r"[a-z][a-z0-9+.-]+:", path):
-            return False
-        for name in glob.iglob(path) if re.search(r"[*?\[{]", path) else [path]:  # noqa: PTH207 - absolute too
-            inside = Path(name).rglob("*") if Path(name).is_dir() else [Path(name)]
-            for item in inside:
-                size += item.stat().st_size if item.is_file() else 0
-                if size > _SMALL:
-                    return False
-    return size > 0
 
 
 def split_of(source: Source, files: Sequence[Mapping[str, Any]]) -> int:

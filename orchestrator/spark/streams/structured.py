@@ -20,7 +20,8 @@ from orchestrator.catalog.streams import Checkpoint, Stream
 from orchestrator.errors import UsageError
 from orchestrator.spark.loading.report import TableLoad
 from orchestrator.spark.loading.sources import Source
-from orchestrator.spark.session import own_folder, set_for_a_block
+from orchestrator.spark.local_files import own_folder
+from orchestrator.spark.session import set_for_a_block
 from orchestrator.spark.streams.batches import Batch, Pace
 
 if TYPE_CHECKING:
