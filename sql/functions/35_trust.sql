@@ -383,7 +383,7 @@ BEGIN
             LEFT JOIN pg_operator o ON used.class = 'pg_operator'::regclass AND o.oid = used.object
             WHERE used.object >= 16384
         ) AS by (owner)
-        WHERE v.id = view_id AND NOT idivm.trusts(d.relowner, by.owner));
+        WHERE v.id = view_id AND by.owner IS NOT NULL AND NOT idivm.trusts(d.relowner, by.owner));
 END
 $$;
 COMMENT ON FUNCTION idivm.may_get_code(integer, oid[]) IS 'whether a role that the owner of a view does not trust may add code to what it reads';
