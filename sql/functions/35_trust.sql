@@ -129,7 +129,7 @@ BEGIN
             WHERE u.class = 'pg_operator'::regclass AND o.oid = u.object
             UNION ALL
             SELECT 'pg_proc'::regclass, k.castfunc FROM pg_cast k
-            WHERE u.class = 'pg_type'::regclass AND k.castsource = u.object
+            WHERE u.class = 'pg_type'::regclass AND u.object >= 16384 AND k.castsource = u.object
         ) AS further
         -- Built-in objects have smaller OIDs and depend only on built-in objects.
         WHERE further.object >= 16384
@@ -367,7 +367,7 @@ $$;
 
 -- Return whether a role that the owner of a view does not trust may add code to what the view reads: a table, a type
 -- or an operator of such a role gets an index with an expression, a cast, or a negator at any time.
-CREATE OR REPLACE FUNCTION idivm.may_get_code(view_id integer, types oid[]) RETURNS boolean
+CREATE OR REPLACE FUNCTION idivm.may_get_code(view_id integer, captured oid[]) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -378,7 +378,7 @@ BEGIN
             SELECT c.relowner FROM idivm.view_reads r JOIN pg_class c ON c.oid = r.relation WHERE r.view = v.id
             UNION
             SELECT coalesce(t.typowner, o.oprowner)
-            FROM idivm.objects_behind(v.definition, types) AS used
+            FROM idivm.objects_behind(v.definition, captured) AS used
             LEFT JOIN pg_type t ON used.class = 'pg_type'::regclass AND t.oid = used.object
             LEFT JOIN pg_operator o ON used.class = 'pg_operator'::regclass AND o.oid = used.object
             WHERE used.object >= 16384
