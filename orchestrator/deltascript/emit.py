@@ -299,7 +299,7 @@ def _read_kind(program: Program, merged: Merged, names: Names) -> Composed:
     return SQL(
         'CREATE OR REPLACE FUNCTION {}() RETURNS "char"\n'
         "LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER\n"
-        "SET search_path = {} SET plan_cache_mode = force_generic_plan\nAS {}"
+        "SET search_path = {} SET plan_cache_mode = force_generic_plan SET constraint_exclusion = partition\nAS {}"
     ).format(names.reading, SQL(SEARCH_PATH), function_body(body))
 
 

@@ -27,11 +27,42 @@ END
 $$;
 COMMENT ON FUNCTION idivm.trusts(oid, oid) IS 'whether code of one role may run with the rights of another role';
 
--- Return the code that runs when a query is planned or executed, as far as PostgreSQL's catalog shows it:
--- functions, also behind operators, casts and aggregates; domains, whose owners can add constraints at any time;
--- foreign tables with their servers. The search includes plain views and the types of the columns that are read.
-CREATE OR REPLACE FUNCTION idivm.code_behind(definition regclass, types oid[])
-    RETURNS TABLE (what text, owner oid)
+-- Return the objects with expressions that the planner of a query over a table evaluates as far as they are constant:
+-- functions of a partition key, indexes and extended statistics with expressions, also of partitions and inheritance
+-- children, and the constraints of those. Whoever may create them has functions called, like mallory.f(1), that the query does not mention.
+CREATE OR REPLACE FUNCTION idivm.planned_with(relation oid) RETURNS TABLE (class oid, object oid)
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH RECURSIVE family(member) AS (
+        SELECT relation
+      UNION
+        SELECT i.inhrelid FROM family f JOIN pg_inherits i ON i.inhparent = f.member
+    )
+    SELECT 'pg_class'::regclass::oid, i.indexrelid
+    FROM family f JOIN pg_index i ON i.indrelid = f.member
+    WHERE i.indexprs IS NOT NULL OR i.indpred IS NOT NULL
+    UNION ALL
+    SELECT 'pg_statistic_ext'::regclass, s.oid
+    FROM family f JOIN pg_statistic_ext s ON s.stxrelid = f.member WHERE s.stxexprs IS NOT NULL
+    UNION ALL
+    -- By constraints of partitions and children, the planner decides whether to read them.
+    SELECT 'pg_constraint'::regclass, k.oid
+    FROM family f JOIN pg_constraint k ON k.conrelid = f.member AND k.contype = 'c' WHERE f.member <> relation
+    UNION ALL
+    SELECT d.refclassid, d.refobjid
+    FROM family f JOIN pg_partitioned_table p ON p.partrelid = f.member AND p.partexprs IS NOT NULL
+    JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = p.partrelid AND d.objsubid = 0
+    WHERE d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
+$$;
+COMMENT ON FUNCTION idivm.planned_with(oid) IS 'the objects of a table whose expressions the planner evaluates as far as they are constant';
+
+-- Return the objects of users that run code when a query is planned or executed, or that lead to such objects, as far
+-- as PostgreSQL's catalog shows it: functions, also behind operators, casts and aggregates; domains; foreign tables.
+-- The search includes plain views, the types of the columns that are read, and what planners evaluate. An operator
+-- leads to its commutator and its negator, which the planner may call instead. A type leads to its casts, which
+-- to_jsonb(), quote_literal() and || call.
+CREATE OR REPLACE FUNCTION idivm.objects_behind(definition regclass, types oid[])
+    RETURNS TABLE (class oid, object oid)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
     -- The function looks up a few objects by OID; the planner would choose scans.
     SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
@@ -86,10 +117,38 @@ BEGIN
             CROSS JOIN LATERAL unnest(ARRAY[r.plus, r.times, r.negate, r.zero, r.one, r.lift]) AS ring (part)
             JOIN pg_proc f ON f.oid = to_regprocedure(ring.part)
             WHERE u.class = 'pg_proc'::regclass AND p.oid = u.object
+            UNION ALL
+            SELECT planned.class, planned.object
+            FROM pg_depend d JOIN pg_class c ON c.oid = d.refobjid AND c.relkind IN ('r', 'p', 'm')
+            CROSS JOIN LATERAL idivm.planned_with(c.oid) AS planned
+            WHERE u.class IN ('pg_rewrite'::regclass, 'pg_proc'::regclass) AND d.classid = u.class AND d.objid = u.object
+              AND d.refclassid = 'pg_class'::regclass
+            UNION ALL
+            SELECT 'pg_operator'::regclass, other.operator
+            FROM pg_operator o CROSS JOIN LATERAL unnest(ARRAY[o.oprcom, o.oprnegate]) AS other (operator)
+            WHERE u.class = 'pg_operator'::regclass AND o.oid = u.object
+            UNION ALL
+            SELECT 'pg_proc'::regclass, k.castfunc FROM pg_cast k
+            WHERE u.class = 'pg_type'::regclass AND u.object >= 16384 AND k.castsource = u.object
         ) AS further
         -- Built-in objects have smaller OIDs and depend only on built-in objects.
         WHERE further.object >= 16384
     )
+    SELECT u.class, u.object FROM used u;
+END
+$$;
+COMMENT ON FUNCTION idivm.objects_behind(regclass, oid[]) IS 'the objects of users that a query may call, or that lead to such objects';
+
+-- Return the code that runs when a query is planned or executed: functions; domains, whose owners can add
+-- constraints at any time; foreign tables with their servers.
+CREATE OR REPLACE FUNCTION idivm.code_behind(definition regclass, types oid[])
+    RETURNS TABLE (what text, owner oid)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+    SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN QUERY
+    WITH used AS MATERIALIZED (SELECT o.class, o.object FROM idivm.objects_behind(definition, types) AS o)
     SELECT CASE p.prokind WHEN 'a' THEN 'the aggregate ' ELSE 'the function ' END || p.oid::regprocedure, p.proowner
     FROM used u JOIN pg_proc p ON u.class = 'pg_proc'::regclass AND p.oid = u.object
     UNION ALL
@@ -306,6 +365,29 @@ BEGIN
 END
 $$;
 
+-- Return whether a role that the owner of a view does not trust may add code to what the view reads: a table, a type
+-- or an operator of such a role gets an index with an expression, a cast, or a negator at any time.
+CREATE OR REPLACE FUNCTION idivm.may_get_code(view_id integer, captured oid[]) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT
+        FROM idivm.views v JOIN pg_class d ON d.oid = v.definition
+        CROSS JOIN LATERAL (
+            SELECT c.relowner FROM idivm.view_reads r JOIN pg_class c ON c.oid = r.relation WHERE r.view = v.id
+            UNION
+            SELECT coalesce(t.typowner, o.oprowner)
+            FROM idivm.objects_behind(v.definition, captured) AS used
+            LEFT JOIN pg_type t ON used.class = 'pg_type'::regclass AND t.oid = used.object
+            LEFT JOIN pg_operator o ON used.class = 'pg_operator'::regclass AND o.oid = used.object
+            WHERE used.object >= 16384
+        ) AS by (owner)
+        WHERE v.id = view_id AND by.owner IS NOT NULL AND NOT idivm.trusts(d.relowner, by.owner));
+END
+$$;
+COMMENT ON FUNCTION idivm.may_get_code(integer, oid[]) IS 'whether a role that the owner of a view does not trust may add code to what it reads';
+
 -- Store what a view reads, and whether each refresh must check rights or code of other roles.
 CREATE OR REPLACE FUNCTION idivm.note_reads(view_id integer, captured oid[], reads jsonb) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -323,6 +405,7 @@ BEGIN
                                   JOIN pg_class d ON d.oid = v.definition
                                   WHERE vs.view = v.id AND s.relowner <> d.relowner)
                        OR (SELECT count(*) > 1 FROM idivm.owners(v.id))
+                       OR idivm.may_get_code(v.id, captured)
                      THEN captured::regtype[] END
     WHERE v.id = view_id;
 END

@@ -414,12 +414,46 @@ FROM idivm_feed.feeds f WHERE has_table_privilege(f.relation, 'SELECT') AND NOT 
 COMMENT ON VIEW idivm.feeds IS 'the change feeds of the views that this role may read';
 GRANT SELECT ON idivm.feeds TO PUBLIC;
 
+-- Return a cast to JSON of what a view shows, if this role does not trust the owner of its function: to_jsonb()
+-- calls it with the rights of the reader.
+CREATE OR REPLACE FUNCTION idivm.distrusted_cast(view regclass) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = view AND a.attnum > 0 AND a.atttypid >= 16384) THEN
+        RETURN NULL;
+    END IF;
+    RETURN (
+        WITH RECURSIVE shown(type) AS (
+            SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = view AND a.attnum > 0 AND NOT a.attisdropped
+          UNION
+            SELECT part.type
+            FROM shown s JOIN pg_type t ON t.oid = s.type
+            CROSS JOIN LATERAL (
+                SELECT unnest(ARRAY[t.typbasetype, t.typelem])
+                UNION ALL SELECT a.atttypid FROM pg_attribute a
+                          WHERE t.typrelid <> 0 AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+            ) AS part (type)
+            WHERE part.type >= 16384
+        )
+        SELECT format('%s of the role %s', k.castfunc::regprocedure, quote_ident(pg_get_userbyid(p.proowner)))
+        FROM shown s
+        JOIN pg_cast k ON k.castsource = s.type AND k.casttarget IN ('json'::regtype, 'jsonb'::regtype)
+        JOIN pg_proc p ON p.oid = k.castfunc
+        WHERE NOT idivm.trusts(current_user::regrole, p.proowner)
+        ORDER BY 1 LIMIT 1
+    );
+END
+$$;
+COMMENT ON FUNCTION idivm.distrusted_cast(regclass) IS 'a cast to JSON of what a view shows whose owner this role does not trust';
+
 -- Return the feed of a view that this role may read, or say why there is none.
 CREATE OR REPLACE FUNCTION idivm.feed_of(view regclass) RETURNS idivm.feeds
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     f idivm.feeds;
+    reason text;
 BEGIN
     SELECT * INTO f FROM idivm.feeds one WHERE one.view = feed_of.view;
     IF NOT FOUND THEN
@@ -435,6 +469,13 @@ BEGIN
         RAISE object_not_in_prerequisite_state USING
             MESSAGE = format('%s has no feed of its changes', feed_of.view),
             HINT = format('ALTER VIEW %s SET (feed = on) by idivm begins one.', feed_of.view);
+    END IF;
+    reason := idivm.distrusted_cast(feed_of.view);
+    IF reason IS NOT NULL THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = format('the feed of %s is not read, because to_jsonb() would call %s, whom the role %s does not trust',
+                             feed_of.view, reason, quote_ident(current_user)),
+            HINT = 'Read the feed as a member of that role.';
     END IF;
     RETURN f;
 END

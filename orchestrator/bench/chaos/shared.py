@@ -15,7 +15,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
-from orchestrator.errors import IdivmError
+from orchestrator.errors import IdivmError, ServerError
 from orchestrator.server import EmbeddedServer
 
 RESOURCES = "53"
@@ -125,7 +125,10 @@ class Shared:
         cause = error.__cause__ if isinstance(error, IdivmError) else error
         said = f"{who}: {(str(error) or repr(error)).splitlines()[0][:300]}"
         writes = who.startswith("writers")
-        if was_cut(cause):
+        if isinstance(error, ServerError):
+            # Another process starts the server, or has to start it again; `recover` gives up after a while.
+            self.count(f"starts of the server waited for, {who}")
+        elif was_cut(cause):
             self.count(f"interrupted, {who}")
         elif isinstance(cause, DeadlockDetected):
             self.count(f"deadlocks, {who}")

@@ -23,7 +23,7 @@ from psycopg.sql import SQL, Composed, Identifier, Placeholder
 
 from orchestrator.catalog import objects as catalog_objects
 from orchestrator.runtime.enumeration.hop_queries import Writer, all_of, compared, hidden_of, listed
-from orchestrator.runtime.enumeration.order import Known, Order, variables_of
+from orchestrator.runtime.enumeration.order import Known, Order, as_text, from_text, variables_of
 from orchestrator.runtime.enumeration.ordered import by_lookups
 from orchestrator.runtime.enumeration.overlaps import Hops, united
 
@@ -191,12 +191,12 @@ class _Buckets:
         own, group = self._columns(0, "k"), self._given("group")
         named = {v: SQL("e.{}").format(Identifier(v)) for v in self.hidden}
         texts = (SQL("{}::text[]").format(Placeholder(f"ended_{n}")) for n in range(len(named)))
-        typed = {v: SQL("{}::{}").format(named[v], SQL(self.types[v])) for v in self.hidden}
+        typed = {v: from_text(named[v], self.types[v]) for v in self.hidden}
         return SQL(
             "SELECT {}, {}, {} FROM unnest({}) AS e ({}),"
             " LATERAL (SELECT * FROM {} AS k WHERE {} AND {} OFFSET 0) AS k"
         ).format(
-            _array(own, self.hidden),
+            self._array(own, self.hidden),
             self._least({**group, **own}),
             self._next_bucket(group, own),
             listed(texts),
@@ -217,7 +217,7 @@ class _Buckets:
         )
         least, following = self._least(own), self._next_bucket(own, own)
         return SQL("SELECT {}, {}, {}, {} FROM ({}) AS k").format(
-            _array(own, self.group), _array(own, self.hidden), least, following, bucket
+            self._array(own, self.group), self._array(own, self.hidden), least, following, bucket
         )
 
     def _entering(self) -> Composed:
@@ -242,8 +242,8 @@ class _Buckets:
         ]
         there = {**group, **joined}
         parts = [
-            _array(own, self.hidden, json=True),
-            _array(joined, self.element, json=True),
+            self._array(own, self.hidden, json=True),
+            self._array(joined, self.element, json=True),
             self._next(there, joined),
         ]
         # OFFSET 0 keeps the planner from merging the lookups and choosing another join.
@@ -314,12 +314,16 @@ class _Buckets:
         if behind is not None:
             conditions.append(compared(">", own, behind, wanted))
         return SQL("(SELECT {} FROM {} AS {} WHERE {} ORDER BY {} LIMIT 1)").format(
-            _array(own, wanted, json=True),
+            self._array(own, wanted, json=True),
             (self.known, self.joined)[place],
             Identifier(alias),
             all_of(conditions),
             listed(own[v] for v in wanted),
         )
+
+    def _array(self, columns: Known, variables: Sequence[str], json: bool = False) -> Composed:
+        texts = listed(as_text(columns[v], self.types[v]) for v in variables)
+        return SQL("json_build_array({})" if json else "ARRAY[{}]::text[]").format(texts)
 
 
 def _given(kind: str, values: Texts) -> dict[str, str]:
@@ -328,8 +332,3 @@ def _given(kind: str, values: Texts) -> dict[str, str]:
 
 def _texts(values: Sequence[str] | None) -> Texts | None:
     return None if values is None else tuple(values)
-
-
-def _array(columns: Known, variables: Sequence[str], json: bool = False) -> Composed:
-    texts = listed(SQL("{}::text").format(columns[v]) for v in variables)
-    return SQL("json_build_array({})" if json else "ARRAY[{}]::text[]").format(texts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from psycopg import Connection
-from psycopg.sql import Composable, Identifier
+from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from orchestrator.catalog import objects as catalog_objects
 from orchestrator.deltascript.names import Names
@@ -67,6 +67,30 @@ def order_of(connection: Connection[Any], names: Names, plan: MaintenancePlan) -
         state.query,
         enumeration.streamed,
     )
+
+
+def as_text(value: Composable, type_: str) -> Composed:
+    """Return the text of a value of a type.
+
+    The owner of a type may create a cast to text, which would be called with the rights of the reader.
+    """
+    if _is_builtin(type_):
+        return SQL("{}::text").format(value)
+    return SQL("CASE WHEN num_nulls({0}) = 0 THEN format('%s', {0}) END").format(value)
+
+
+def from_text(text: Composable, type_: str) -> Composed:
+    """Return the value of a type with a text, which is no constant, without a cast of the type's owner."""
+    if _is_builtin(type_):
+        return SQL("{}::{}").format(text, SQL(type_))
+    return SQL("(SELECT r.v FROM jsonb_to_record(jsonb_build_object('v', {})) AS r (v {}))").format(
+        text, SQL(type_)
+    )
+
+
+def _is_builtin(type_: str) -> bool:
+    """Return whether a type, as PostgreSQL writes it under our search path, is its own."""
+    return "." not in type_
 
 
 def variables_of(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from psycopg import Connection, IsolationLevel
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal, Placeholder
 
 from orchestrator.deltascript.plan import Walk
-from orchestrator.runtime.enumeration.order import Known, Order, fixed_by
+from orchestrator.runtime.enumeration.order import Known, Order, as_text, fixed_by
 
 PAGE = 256
 """Rows of a page. The first pages are smaller, for callers that need only a few rows."""
@@ -143,9 +143,12 @@ class _Steps:
             beginning=beginning,
             following=following,
             page=rows or Placeholder("page"),
-            texts=SQL(", ").join(SQL("w.{}::text").format(self.names[v]) for v in self.walked),
+            texts=SQL(", ").join(self._text(v) for v in self.walked),
             content=self.content({**self.fixed, **self._of("w")}, SQL("true, ")),
         )
+
+    def _text(self, variable: str) -> Composed:
+        return as_text(SQL("w.{}").format(self.names[variable]), self.order.types[variable])
 
     def _of(self, alias: str) -> Known:
         return {v: SQL("{}.{}").format(Identifier(alias), self.names[v]) for v in self.walked}
