@@ -111,7 +111,9 @@ def require_enumeration(orc, name: str, leading: Iterable[str] = ()) -> None:
     assert Counter(map(repr, in_sql(orc, name))) == Counter(map(repr, wanted)), name
     for column in leading:
         place = columns.index(column)
-        for value in list({row[place] for row in wanted})[:2]:
+        # If there is NULL, it is the last value.
+        values = sorted({row[place] for row in wanted}, key=repr)
+        for value in {*values[:1], *values[-1:]}:
             found = Counter(map(repr, orc.enumerate(name, {column: value})))
             like = Counter(repr(row) for row in wanted if row[place] == value)
             assert found == like, (name, column, value)

@@ -133,7 +133,7 @@ def test_the_schema_alone_gives_no_power(base: Orchestrator, role: psycopg.Conne
         "SELECT idivm.drop_orphans()",
         "SELECT idivm.set_mode(1, 'deferred')",
         "SELECT idivm.refresh_one(1, false)",
-        "SELECT idivm.run_program(1, NULL, true)",
+        "SELECT idivm.run_program(1, NULL, true, false)",
         "SELECT idivm.discard_foreign_log(1)",
         "SELECT idivm.mind_limits(1)",
         "INSERT INTO idivm.commits VALUES ('{1}', '{1}')",
@@ -143,10 +143,10 @@ def test_the_schema_alone_gives_no_power(base: Orchestrator, role: psycopg.Conne
             role.execute(statement)
         assert isinstance(refused.value, InsufficientPrivilege), (statement, refused.value)
     # What calls a program asks for the right to the program itself.
-    calls = "idivm.run_program(integer, idivm.watermark, boolean)"
+    calls = "idivm.run_program(integer, idivm.watermark, boolean, boolean)"
     grant(base, role, f"EXECUTE ON FUNCTION {calls}")
     with pytest.raises(InsufficientPrivilege):
-        role.execute("SELECT idivm.run_program(1, NULL, true)")
+        role.execute("SELECT idivm.run_program(1, NULL, true, false)")
     assert base.connection.execute("TABLE secret").fetchall() == [(1,)]
     assert right(base)
 

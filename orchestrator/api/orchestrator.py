@@ -172,15 +172,17 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
             view = catalog.view_named(self.connection, parse_name(name).identifier)
             relation = catalog.relation_name(self.connection, view)
             order = order_of(self.connection, view_names.names_of(view), view.plan)
+        given = prefix or {}
         with explained(f"Enumerating {name}"), open_session(self._dsn()) as connection:
             connection.execute(PIN)
-            if order is None:
+            # No lookup of a state finds NULL.
+            if order is None or None in given.values():
                 joined = view.options.get("representation") == "factorized"
-                yield from ordered.stored_rows(connection, relation, prefix or {}, joined)
+                yield from ordered.stored_rows(connection, relation, given, joined)
             else:
                 by_lookups = hop.rows if order.streamed else ordered.rows
                 rows = by_lookups if buckets_of(order) is None else merged.rows
-                yield from rows(connection, order, prefix or {})
+                yield from rows(connection, order, given)
 
     def dropped_views(self) -> list[DroppedView]:
         """Return the views that were removed by DROP ... CASCADE of a table or plain view."""

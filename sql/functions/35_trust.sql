@@ -124,6 +124,9 @@ BEGIN
             CROSS JOIN LATERAL idivm.planned_with(c.oid) AS planned
             WHERE u.class IN ('pg_rewrite'::regclass, 'pg_proc'::regclass) AND d.classid = u.class AND d.objid = u.object
               AND d.refclassid = 'pg_class'::regclass
+              -- A materialized view does not read itself.
+              AND NOT EXISTS (SELECT FROM pg_rewrite w
+                              WHERE u.class = 'pg_rewrite'::regclass AND w.oid = u.object AND w.ev_class = c.oid)
             UNION ALL
             SELECT 'pg_operator'::regclass, other.operator
             FROM pg_operator o CROSS JOIN LATERAL unnest(ARRAY[o.oprcom, o.oprnegate]) AS other (operator)

@@ -77,7 +77,7 @@ def rebuilds(orc, change):
     orc.execute(change)
     with orc.connection.transaction(force_rollback=True):
         row = orc.connection.execute(
-            "SELECT (idivm.run_program(w.view, w.mark, false)).kind FROM idivm.watermarks w"
+            "SELECT (idivm.run_program(w.view, w.mark, false, false)).kind FROM idivm.watermarks w"
         ).fetchone()
     orc.refresh()
     return row == ("R",)

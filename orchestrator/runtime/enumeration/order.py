@@ -76,7 +76,7 @@ def as_text(value: Composable, type_: str) -> Composed:
     """
     if _is_builtin(type_):
         return SQL("{}::text").format(value)
-    return SQL("CASE WHEN num_nulls({0}) = 0 THEN format('%s', {0}) END").format(value)
+    return SQL("CASE WHEN num_nulls({0}) = 0 THEN concat({0}) END").format(value)
 
 
 def from_text(text: Composable, type_: str) -> Composed:
@@ -89,8 +89,12 @@ def from_text(text: Composable, type_: str) -> Composed:
 
 
 def _is_builtin(type_: str) -> bool:
-    """Return whether a type, as PostgreSQL writes it under our search path, is its own."""
-    return "." not in type_
+    """Return whether a type, as PostgreSQL writes it under our search path, is its own.
+
+    >>> _is_builtin('text COLLATE pg_catalog."default"'), _is_builtin("public.citext")
+    (True, False)
+    """
+    return "." not in type_.partition(" COLLATE ")[0]
 
 
 def variables_of(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
