@@ -260,6 +260,8 @@ def test_loomis_whitney_counts_of_degree_four_follow_every_change(orc):
         )
         if turn % 3 == 2:
             orc.execute(f"DELETE FROM e WHERE {rng.choice('abc')} = {rng.randrange(3)} AND x < 3")
+        # A busy machine may have noted that a refresh took longer than a recompute.
+        orc.execute("DELETE FROM idivm.costs")
         orc.refresh()
         require_invariants(orc, *plan)
         assert orc.check("v")[0].equal
