@@ -293,14 +293,13 @@ def is_shown(connection: Connection[Any], view_id: int) -> bool:
     return row == (True,)
 
 
-def program(connection: Connection[Any], names: Names) -> tuple[str, list[str]] | None:
-    """Return the text of a view's refresh function and its settings."""
-    row = connection.execute(
+def program(connection: Connection[Any], names: Names) -> list[tuple[str, list[str]]]:
+    """Return the texts and settings of a view's refresh function, and of the function for its content alone."""
+    return connection.execute(
         "SELECT prosrc, ARRAY(SELECT unnest(proconfig) ORDER BY 1) FROM pg_proc"
-        " WHERE pronamespace = 'idivm_state'::regnamespace AND proname = %s",
-        [names.program],
-    ).fetchone()
-    return (row[0], row[1]) if row else None
+        " WHERE pronamespace = 'idivm_state'::regnamespace AND proname = ANY (%s) ORDER BY proname",
+        [[names.program, f"content_{names.id}"]],
+    ).fetchall()
 
 
 def all_sources(connection: Connection[Any]) -> list[tuple[int, str]]:

@@ -271,13 +271,13 @@ def test_a_state_table_that_was_altered(shop):
 @pytest.mark.parametrize(
     "breaking",
     [
-        "DROP FUNCTION idivm_state.refresh_1(idivm.watermark, boolean)",
+        "DROP FUNCTION idivm_state.refresh_1(idivm.watermark, boolean, boolean)",
         "CREATE OR REPLACE FUNCTION idivm_state.refresh_1(since idivm.watermark, rebuild boolean,"
-        " OUT changed bigint, OUT kind \"char\", OUT marks jsonb) LANGUAGE plpgsql AS 'BEGIN END'",
-        "DROP FUNCTION idivm_state.refresh_1(idivm.watermark, boolean);"
-        "CREATE FUNCTION idivm_state.refresh_1(since idivm.watermark, rebuild boolean)"
+        " content_only boolean DEFAULT false, OUT changed bigint, OUT kind \"char\", OUT marks jsonb) LANGUAGE plpgsql AS 'BEGIN END'",
+        "DROP FUNCTION idivm_state.refresh_1(idivm.watermark, boolean, boolean);"
+        "CREATE FUNCTION idivm_state.refresh_1(since idivm.watermark, rebuild boolean, content_only boolean)"
         " RETURNS bigint LANGUAGE sql RETURN 0",
-        "ALTER FUNCTION idivm_state.refresh_1(idivm.watermark, boolean) SET timezone = 'Asia/Tokyo'",
+        "ALTER FUNCTION idivm_state.refresh_1(idivm.watermark, boolean, boolean) SET timezone = 'Asia/Tokyo'",
     ],
 )
 def test_a_program_that_was_dropped_or_edited(shop, breaking):

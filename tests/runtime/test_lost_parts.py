@@ -64,7 +64,7 @@ PARTS = {
     "what tells the net effect": "DROP FUNCTION idivm_log.s1_net CASCADE",
     "a capture function": "DROP FUNCTION idivm_log.s1_update_1 CASCADE",
     "what tells that something is pending": "DROP FUNCTION idivm_log.s1_pending CASCADE",
-    "a program": "DROP FUNCTION idivm_state.refresh_2(idivm.watermark, boolean)",
+    "a program": "DROP FUNCTION idivm_state.refresh_2(idivm.watermark, boolean, boolean)",
     "the log": "DROP SCHEMA idivm_log CASCADE",
 }
 

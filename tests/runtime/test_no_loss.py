@@ -295,3 +295,13 @@ def test_a_feed_and_a_table_follow_the_content_alone(orc):
     assert differences(orc.connection, "v") == []
     replayed = "SELECT count(*) FROM idivm.changes('v')"
     assert orc.execute(replayed)[0].rows[0][0] > 0
+
+
+def test_the_doctor_makes_the_function_of_the_content_again(orc):
+    tables(orc, 3000)
+    orc.create_view("v", VALUES, strategy="id")
+    orc.execute(f"DROP FUNCTION idivm_state.content_{orc.view('v').id}()")
+    [finding] = [finding for finding in orc.doctor() if not finding.fine]
+    assert finding.mended and "refresh function" in finding.sentence
+    without_states(orc)
+    assert differences(orc.connection, "v") == []

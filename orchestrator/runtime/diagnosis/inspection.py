@@ -101,7 +101,7 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
     lost = sorted(set(wanted) - catalog_objects.standing(connection, wanted))
     if lost:
         return Damage(f"of idivm_state the tables {', '.join(lost)} are gone")
-    if catalog_objects.program(connection, names) is None:
+    if not catalog_objects.program(connection, names):
         return Damage("its refresh function is gone")
     with connection.transaction(force_rollback=True):
         plan = installed_plan(connection, view)
