@@ -19,6 +19,15 @@ ENUM = (
     "CREATE TABLE mallory.x (id int PRIMARY KEY, e mallory.e, n int);"
 )
 
+TO_JSON = (
+    spy("to_j", "e mallory.e", "json", "'1'")
+    + "CREATE CAST (mallory.e AS json) WITH FUNCTION mallory.to_j(mallory.e)"
+)
+TO_TEXT = (
+    spy("to_t", "e mallory.e", "text", "'q'")
+    + "CREATE CAST (mallory.e AS text) WITH FUNCTION mallory.to_t(mallory.e)"
+)
+
 NEAR = spy("near", "a int, b int", "boolean", "true")
 
 HOSTILE = {
@@ -137,27 +146,19 @@ HOSTILE = {
         "SELECT id FROM t WHERE n OPERATOR(mallory.===) ANY (ARRAY[1, id])",
     ),
     "cast to json": (
-        ENUM
-        + spy("to_j", "e mallory.e", "json", "'1'")
-        + "CREATE CAST (mallory.e AS json) WITH FUNCTION mallory.to_j(mallory.e)",
+        ENUM + TO_JSON,
         "SELECT id, to_jsonb(e) AS j FROM mallory.x",
     ),
     "cast to json in a row": (
-        ENUM
-        + spy("to_j", "e mallory.e", "json", "'1'")
-        + "CREATE CAST (mallory.e AS json) WITH FUNCTION mallory.to_j(mallory.e)",
+        ENUM + TO_JSON,
         "SELECT id, row_to_json(x) AS j FROM mallory.x",
     ),
     "cast to json of a constant": (
-        ENUM
-        + spy("to_j", "e mallory.e", "json", "'1'")
-        + "CREATE CAST (mallory.e AS json) WITH FUNCTION mallory.to_j(mallory.e)",
+        ENUM + TO_JSON,
         "SELECT id, to_jsonb('a'::mallory.e) AS j FROM t",
     ),
     "cast to text in ||": (
-        ENUM
-        + spy("to_t", "e mallory.e", "text", "'q'")
-        + "CREATE CAST (mallory.e AS text) WITH FUNCTION mallory.to_t(mallory.e)",
+        ENUM + TO_TEXT,
         "SELECT id, 'x'::text || e AS w FROM mallory.x",
     ),
     "implicit cast": (
@@ -331,14 +332,12 @@ LATER = {
     "cast to json": (
         ENUM,
         "to_jsonb(e)",
-        spy("to_j", "e mallory.e", "json", "'1'")
-        + "CREATE CAST (mallory.e AS json) WITH FUNCTION mallory.to_j(mallory.e)",
+        TO_JSON,
     ),
     "cast to text": (
         ENUM,
         "'x'::text || e",
-        spy("to_t", "e mallory.e", "text", "'q'")
-        + "CREATE CAST (mallory.e AS text) WITH FUNCTION mallory.to_t(mallory.e)",
+        TO_TEXT,
     ),
     "negator": (
         ENUM + "CREATE OPERATOR mallory.=== (LEFTARG = int, RIGHTARG = int, FUNCTION = int4eq)",

@@ -298,7 +298,7 @@ def program(connection: Connection[Any], names: Names) -> list[tuple[str, list[s
     return connection.execute(
         "SELECT prosrc, ARRAY(SELECT unnest(proconfig) ORDER BY 1) FROM pg_proc"
         " WHERE pronamespace = 'idivm_state'::regnamespace AND proname = ANY (%s) ORDER BY proname",
-        [[names.program, f"content_{names.id}"]],
+        [[names.program, names.content_program]],
     ).fetchall()
 
 

@@ -119,7 +119,12 @@ class Names:
     @property
     def computing(self) -> Identifier:
         """The function that computes the content without the other states."""
-        return Identifier("idivm_state", f"content_{self.id}")
+        return Identifier("idivm_state", self.content_program)
+
+    @property
+    def content_program(self) -> str:
+        """The unqualified name of that function."""
+        return f"content_{self.id}"
 
     @property
     def refresh(self) -> Identifier:

@@ -18,6 +18,7 @@ from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.deltascript import sizes
 from orchestrator.deltascript.capture.images import differ
+from orchestrator.deltascript.costing import estimate_work
 from orchestrator.deltascript.names import Names, SourceNames
 from orchestrator.deltascript.notation import comment
 from orchestrator.deltascript.plan import (
@@ -28,7 +29,7 @@ from orchestrator.deltascript.plan import (
     Source,
     SourceColumn,
 )
-from orchestrator.deltascript.query import bare_text, defined, stored
+from orchestrator.deltascript.query import bare_text, stored
 from orchestrator.deltascript.writer import WIDTH, Code, Lines, dotted, filled, listed, name, when
 
 _OUTER, _INNER = 112, 108
@@ -109,13 +110,11 @@ def _has_more(program: Program, step: ReadChanges, source: SourceNames, names: N
     accesses = [cost.least if cost else 1.0 for cost in costs]
     # The kinds of the pending changes are not known yet.
     least = 0.0 if step.source.oid in program.applied else round(min(accesses, default=0.0), 1)
-    work = SQL("work := coalesce(work, idivm.query_work({}));")
     more = SQL(
         "rebuild := rebuild OR idivm.has_more_pending({}, since, idivm.most_pending({}, work, {}));"
     )
-    definition = Literal(defined(names).as_string(None))
     return [
-        work.format(definition),
+        estimate_work(names),
         more.format(Literal(source.id), Literal(names.id), Literal(least)),
     ]
 

@@ -8,7 +8,7 @@ from psycopg.sql import SQL, Composable, Composed, Literal
 from sqlglot import exp
 
 from orchestrator.algebra.dialect import Tree, identifier
-from orchestrator.deltascript.costing import completed, note_long, note_recomputed
+from orchestrator.deltascript.costing import completed, estimate_work, note_long, note_recomputed
 from orchestrator.deltascript.leaves import STATE
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
@@ -27,6 +27,7 @@ from orchestrator.deltascript.writer import (
     Lines,
     branches,
     dollar_tag,
+    dotted,
     filled,
     listed,
     name,
@@ -78,27 +79,32 @@ def _requirement(program: Program, names: Names) -> Composed:
 def _leave_states(program: Program, names: Names) -> Code:
     """Return code that computes the content alone if the states behind it are not worth their time.
 
-    If they had been left behind before, all of them are computed now.
+    If they are already behind, the code after it computes all of them.
     """
     view, variant = Literal(names.id), Literal(program.variant)
-    noted = "PERFORM idivm.note_content({}, content_only, kind, accesses, begun, {});"
+    noted = "PERFORM idivm.note_content({}, work, content_only, kind, accesses, begun, {});"
     others = {s.role for s in program.states if isinstance(s, StateTable)} - {program.content}
     reaching = frozenset[str]().union(*(variables_reaching(program, role) for role in others))
-    enough = "NOT requested AND idivm.content_is_enough({}, content_only, kind, accesses)"
-    code = when(
-        SQL(enough).format(view),
-        [
-            SQL("begun := clock_timestamp();"),
-            SQL("changed := {}();").format(names.computing),
-            SQL(noted).format(view, variant),
-            SQL("kind := 'O';"),
-            SQL("RETURN;"),
-        ],
-    )
+    code: Lines = [
+        estimate_work(names),
+        *when(
+            SQL("idivm.content_is_enough({}, work, content_only, kind, accesses)").format(view),
+            [
+                SQL("begun := clock_timestamp();"),
+                SQL("changed := {}();").format(dotted("idivm_state", names.content_program)),
+                SQL(noted).format(view, variant),
+                SQL("kind := 'O';"),
+                SQL("RETURN;"),
+            ],
+        ),
+    ]
     if reached := _reached(program, reaching):
         # If the other states are current and stay so, the content is best computed from them.
         code = [*filled("IF content_only OR ", reached, " THEN", " OR "), code, SQL("END IF;")]
-    return [*code, *when(SQL("content_only"), [SQL("kind := 'R';")])]
+    return [
+        *when(SQL("NOT requested"), code),
+        *when(SQL("content_only"), [SQL("kind := 'R';")]),
+    ]
 
 
 def fill_content(program: Program, names: Names) -> Iterator[Composed]:
@@ -187,9 +193,9 @@ def _if_affected(program: Program, role: str, call: Code) -> Code:
 
 
 def _reached(program: Program, reaching: frozenset[str]) -> list[Composable]:
-    """Return conditions of which at least one holds if pending changes are in some of these variables.
+    """Return conditions to combine by OR: whether some of these variables hold pending changes.
 
-    If these are all variables, return none.
+    If these are all variables, there is nothing to check.
     """
     reads = [step for step in program.script if isinstance(step, ReadChanges)]
     every = [change.variable for step in reads for change in step.classes]

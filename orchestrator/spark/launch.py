@@ -56,11 +56,6 @@ class Launched:
     stack: ExitStack
     """Removes the folder when it is closed."""
 
-    @property
-    def log(self) -> Path:
-        """The file for the output of the JVM."""
-        return self.folder / "spark.log"
-
     def connection(self) -> dict[str, str]:
         """Wait for the JVM; return the variables by which PySpark connects to it."""
         path = _connection_file(self.folder)

@@ -27,10 +27,10 @@ END
 $$;
 COMMENT ON FUNCTION idivm.trusts(oid, oid) IS 'whether code of one role may run with the rights of another role';
 
--- Return the objects with expressions that the planner of a query over a table evaluates as far as they are constant:
--- functions of a partition key, indexes and extended statistics with expressions, also of partitions and inheritance
--- children, and the constraints of those. Whoever creates them lets the planner call functions, like mallory.f(1), that
--- the query does not mention.
+-- Return the objects of a table with expressions whose constant parts the planner evaluates: functions of a partition
+-- key, indexes and extended statistics with expressions, also of partitions and inheritance children, and the
+-- constraints of these. So an index expression with mallory.f(1) makes the planner call a function that no query
+-- mentions.
 CREATE OR REPLACE FUNCTION idivm.planned_with(relation oid) RETURNS TABLE (class oid, object oid)
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$

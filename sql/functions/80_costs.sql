@@ -197,12 +197,11 @@ COMMENT ON FUNCTION idivm.diff_seconds(integer, "char", double precision) IS
 -- Return whether a refresh that recomputes computes the content alone, and leaves the other states behind. Until they are
 -- computed, no diff can be applied. They are computed as soon as the refreshes without them have lost as much time as
 -- computing them takes; so both together take at most twice what the best decision would have taken.
-CREATE OR REPLACE FUNCTION idivm.content_is_enough(view_id integer, content_only boolean, kind "char", accesses double precision)
-    RETURNS boolean
+CREATE OR REPLACE FUNCTION idivm.content_is_enough(view_id integer, query_work double precision, content_only boolean,
+                                                   kind "char", accesses double precision) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    query_work double precision := idivm.query_work(to_regclass('idivm_def.v' || view_id));
     states double precision := idivm.states_seconds(view_id, query_work);
     content double precision := idivm.content_seconds(view_id, query_work);
 BEGIN
@@ -210,7 +209,7 @@ BEGIN
         RETURN false;
     END IF;
     IF content_only IS NOT TRUE THEN
-        -- Only computing the content shows what it takes.
+        -- Until the content was computed alone once, its time is only estimated.
         RETURN states > 1.25 * content + 0.005
             OR NOT EXISTS (SELECT FROM idivm.costs c WHERE c.view = view_id AND c.content_row_seconds > 0);
     END IF;
@@ -219,27 +218,26 @@ BEGIN
         + greatest(0, content - idivm.diff_seconds(view_id, kind, accesses)) < states - content;
 END
 $$;
-COMMENT ON FUNCTION idivm.content_is_enough(integer, boolean, "char", double precision) IS
+COMMENT ON FUNCTION idivm.content_is_enough(integer, double precision, boolean, "char", double precision) IS
     'whether a refresh that recomputes leaves the states behind the content for later';
 
 -- Record what computing the content alone took, and what it lost.
-CREATE OR REPLACE FUNCTION idivm.note_content(view_id integer, content_only boolean, kind "char", accesses double precision,
-                                              begun timestamptz, variant_now text) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.note_content(view_id integer, query_work double precision, content_only boolean, kind "char",
+                                              accesses double precision, begun timestamptz, variant_now text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     seconds double precision := extract(epoch FROM clock_timestamp() - begun);
     lost double precision;
-    work double precision;
 BEGIN
-    IF (begun > '-infinity' AND seconds >= 0 AND accesses >= 0 AND accesses < 1e18) IS NOT TRUE THEN
+    IF (query_work >= 0 AND query_work < 1e18 AND begun > '-infinity' AND seconds >= 0
+        AND accesses >= 0 AND accesses < 1e18) IS NOT TRUE THEN
         RETURN;
     END IF;
-    work := idivm.recompute_work(view_id, idivm.query_work(to_regclass('idivm_def.v' || view_id)));
     lost := greatest(0, seconds - idivm.diff_seconds(view_id, kind, accesses));
     DELETE FROM idivm.costs c WHERE c.view = view_id AND c.variant <> variant_now;
     INSERT INTO idivm.costs AS c (view, content_row_seconds, lost_seconds, variant)
-    VALUES (view_id, seconds / nullif(work, 0), 0, variant_now)
+    VALUES (view_id, seconds / nullif(idivm.recompute_work(view_id, query_work), 0), 0, variant_now)
     ON CONFLICT (view) DO UPDATE
     SET content_row_seconds = idivm.followed(c.content_row_seconds, excluded.content_row_seconds),
         lost_seconds = CASE WHEN content_only THEN c.lost_seconds + lost ELSE 0 END,
@@ -248,7 +246,7 @@ BEGIN
         variant = excluded.variant;
 END
 $$;
-COMMENT ON FUNCTION idivm.note_content(integer, boolean, "char", double precision, timestamptz, text) IS
+COMMENT ON FUNCTION idivm.note_content(integer, double precision, boolean, "char", double precision, timestamptz, text) IS
     'remembers what computing the content of a view alone took, and what it lost';
 
 -- Record what applying a diff took. Disturbances only make a refresh slower, so the price follows lower measurements

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import psycopg
 import pytest
-from hostile import ENUM, HARMLESS, HOSTILE, LATER, spy
+from hostile import ENUM, HARMLESS, HOSTILE, LATER, TO_JSON, TO_TEXT, spy
 from psycopg.errors import InsufficientPrivilege
 from scene import Scene
 
@@ -138,10 +138,7 @@ def test_a_reader_calls_no_cast_of_the_owner_of_a_type(high: Scene) -> None:
         *("walked", queries["walked"]), strategy="viewtree", representation="factorized"
     )
     high.as_mallory(
-        spy("to_j", "e mallory.e", "json", "'1'")
-        + "CREATE CAST (mallory.e AS json) WITH FUNCTION mallory.to_j(mallory.e);"
-        + spy("to_t", "e mallory.e", "text", "'q'")
-        + "CREATE CAST (mallory.e AS text) WITH FUNCTION mallory.to_t(mallory.e);"
+        f"{TO_JSON};{TO_TEXT};"
         + spy("to_e", "t text", "mallory.e", "'a'")
         + "CREATE CAST (text AS mallory.e) WITH FUNCTION mallory.to_e(text)"
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.bench.measure import states_touched
+
 VIEWS = {
     "min": "SELECT g, min(v) AS r FROM big GROUP BY g",
     "max": "SELECT g, max(v) FILTER (WHERE id > 5) AS r, sum(v) AS s FROM big GROUP BY g",
@@ -67,15 +69,7 @@ def test_a_group_that_may_be_null_is_found_with_its_value(orc, group):
     ):
         orc.execute(change)
         with orc.connection.transaction():
-            before = _pages_read(orc)
+            before = states_touched(orc.connection)
             orc.connection.execute("SELECT * FROM idivm.refresh('values')")
-            assert _pages_read(orc) - before < 40, change
+            assert states_touched(orc.connection) - before < 40, change
     assert all(report.equal for report in orc.check())
-
-
-def _pages_read(orc) -> int:
-    [count] = orc.connection.execute(
-        "SELECT sum(pg_stat_get_xact_blocks_fetched(c.oid)) FROM pg_class c"
-        " WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind IN ('r', 'i')"
-    ).fetchone()
-    return count
