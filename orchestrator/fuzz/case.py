@@ -116,6 +116,13 @@ class Alone:
 
 
 @dataclass(frozen=True)
+class Time:
+    """The time moves: refreshes take `at` for the current time from now on."""
+
+    at: str
+
+
+@dataclass(frozen=True)
 class Storm:
     """Concurrent writers and refreshers; the result depends on which comes first."""
 
@@ -165,7 +172,17 @@ class LoadColumn:
 
 
 Step: TypeAlias = (
-    Transaction | Refresh | Replace | Recreate | Late | LateEnd | Crash | Alone | Storm | Load
+    Transaction
+    | Refresh
+    | Replace
+    | Recreate
+    | Late
+    | LateEnd
+    | Crash
+    | Alone
+    | Time
+    | Storm
+    | Load
 )
 
 
@@ -186,6 +203,10 @@ class Case:
     encoding: str = ""
     locale: str = ""
     """The encoding and the locale of the database; by default, the server's."""
+    time: str = ""
+    """The time that idivm takes for the current time at the start; by default, the server's."""
+    zone: str = ""
+    """The time zone in which the views are created; by default, the server's."""
 
 
 _KINDS: dict[str, type] = {
@@ -203,6 +224,7 @@ _KINDS: dict[str, type] = {
         LateEnd,
         Crash,
         Alone,
+        Time,
         Storm,
         Load,
         LoadColumn,

@@ -19,7 +19,9 @@ from orchestrator.fuzz.options import (
     RELATIONS,
     REPRESENTATIONS,
     STRATEGIES,
+    TEMPORAL_SHARE,
 )
+from orchestrator.fuzz.queries.expressions import TEMPORAL
 from orchestrator.fuzz.queries.forms import COMMON, FORMS
 from orchestrator.fuzz.queries.grammar import Grammar, Query
 from orchestrator.fuzz.queries.rings import statements
@@ -29,6 +31,7 @@ from orchestrator.fuzz.schemas.schema import Model, Schema
 from orchestrator.fuzz.schemas.tables import make_schema
 from orchestrator.fuzz.steps.choose import Story
 from orchestrator.fuzz.steps.rows import Writer
+from orchestrator.fuzz.steps.times import ZONES, Times
 
 SETTINGS = (
     ("SET TimeZone = 'America/New_York'", "SET TimeZone = 'Asia/Kathmandu'"),
@@ -73,10 +76,15 @@ def drafted(
     options = Random(f"{seed} options")
     names = Names(rng, rng.choice((0.0, 0.0, 0.1, 0.5)))
     taken: set[str] = set()
-    schema = make_schema(rng, names, taken)
+    # Another generator decides whether the time moves, so that all other cases do not depend on it.
+    clock = Random(f"{seed} time")
+    temporal = not loads and clock.random() < TEMPORAL_SHARE
+    schema = make_schema(rng, names, taken, temporal)
     common = rng.random() < 0.4
     grammar = Grammar(rng, names, schema.enum, schema.schemas[0], COMMON if common else FORMS)
     grammar.sources.common = common
+    if temporal:
+        grammar.make.templates = (*grammar.make.templates, *TEMPORAL, *TEMPORAL)
     tables = [_relation(model) for model in schema.models]
     grammar.sources.relations = [*tables]
     maker = _ViewMaker(rng, options, names, taken, schema, grammar, strategies, modes)
@@ -92,7 +100,9 @@ def drafted(
     free = [view for view in maintained(maker.views) if view.name not in read]
     grammar.sources.relations = [*tables]
     story = Story(rng, Writer(rng, schema.models), maintained(maker.views), free, maker.other)
-    steps = tuple(story.steps_with_loads() if loads else story.steps())
+    times = Times(clock) if temporal else None
+    begun = times.text if times else ""
+    steps = story.steps_with_loads() if loads else story.steps()
     by_name = sorted(grammar.rings, key=lambda ring: ring.name)
     rings = (text for ring in by_name for text in statements(ring, grammar.schema))
     case = Case(
@@ -101,9 +111,11 @@ def drafted(
         (*schema.types, *rings),
         schema.tables,
         tuple(maker.views),
-        steps,
+        tuple(times.between(steps)) if times else tuple(steps),
         tuple(rng.choice(values) for values in rng.sample(SETTINGS, rng.choice((0, 0, 1, 2, 3)))),
         rng.choice(("api", "api", "api", "sql", "schemas")),
+        time=begun,
+        zone=clock.choice(ZONES) if temporal else "",
     )
     return case, schema.models
 

@@ -28,3 +28,6 @@ GROUP = "fuzz"
 
 GROUPED = 0.15
 """The share of cases with a refresh group. All views of such a case are deferred."""
+
+TEMPORAL_SHARE = 0.3
+"""The share of cases whose views compare rows with the current time, which moves between their steps."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -21,10 +22,12 @@ from orchestrator.fuzz.case import (
     Statement,
     Step,
     Storm,
+    Time,
     Transaction,
     View,
 )
 from orchestrator.fuzz.loads.statements import as_statements
+from orchestrator.fuzz.steps.times import as_of
 
 
 def plain_view(view: View) -> Composed:
@@ -50,19 +53,38 @@ def takes_long(connection: Connection[Any], case: Case, until: int | None, patie
             if table.rows:
                 rows = SQL(", ").join(map(SQL, table.rows))
                 _try(connection, SQL("{} {}").format(SQL(table.insert), rows))
-        for view in case.views:
-            _try(connection, plain_view(view))
         steps = case.steps if until is None else case.steps[: until + 1]
-        for change in chain.from_iterable(map(_changes, steps)):
+        for view in case.views:
+            _try(connection, plain_view(_in_time(view, case.time)))
+        for change in chain.from_iterable(_changes_of(case, steps)):
             _try(connection, change)
             if any(_is_slow(connection, view, patience) for view in case.views):
                 return True
     return False
 
 
-def _changes(step: Step) -> Iterator[SQL | Composed]:
-    """Yield the changes of a step to the tables and plain views."""
-    if isinstance(step, Transaction | Late):
+def _in_time(view: View, time: str) -> View:
+    return replace(view, query=as_of(view.query, time)) if time else view
+
+
+def _changes_of(case: Case, steps: Iterable[Step]) -> Iterator[Iterator[SQL | Composed]]:
+    """Yield the changes of each step."""
+    views = {view.name: view for view in case.views}
+    time = case.time
+    for step in steps:
+        if isinstance(step, Time):
+            time = step.at
+        elif isinstance(step, Replace | Recreate):
+            views[step.view.name] = step.view
+            step = replace(step, view=_in_time(step.view, time))
+        yield _changes(step, [_in_time(view, time) for view in views.values()])
+
+
+def _changes(step: Step, views: Iterable[View]) -> Iterator[SQL | Composed]:
+    """Yield the changes of a step to the tables and plain views; `views` are as of its time."""
+    if isinstance(step, Time):
+        yield from map(plain_view, views)
+    elif isinstance(step, Transaction | Late):
         yield from _texts(step.statements)
     elif isinstance(step, Alone):
         yield from _texts([step.statement])

@@ -26,6 +26,7 @@ from orchestrator.fuzz.case import (
     Replace,
     Step,
     Storm,
+    Time,
     Transaction,
     View,
 )
@@ -64,7 +65,8 @@ class Runner(Acts):
         """Run a case and restore the database."""
         self.outcome = Outcome()
         self.outcome.counts["cases"] += 1
-        self.views = {}
+        self.views = self.space.views = {}
+        self.space.in_time = 0
         self.replicas = Replicas()
         self.settings = case.settings
         self.tables = [table.name for table in case.tables]
@@ -73,6 +75,7 @@ class Runner(Acts):
         sound = False
         try:
             self.space.new_writer(self.settings)
+            self.space.begin_at(case)
             self._set_up(case)
             for step, action in enumerate(case.steps):
                 self._take(step, action)
@@ -86,6 +89,7 @@ class Runner(Acts):
         except Exception as error:
             self.outcome.failure = Failure("error", code_of(error), str(error), step)
         finally:
+            self.outcome.counts["comparisons in time"] += self.space.in_time
             if sound:
                 self.space.clean(case)
             else:
@@ -192,6 +196,8 @@ class Runner(Acts):
             self.statement(self.space.writer, step.statement, (number, 0))
             if "CASCADE" in step.statement.sql:
                 self._remove_dropped()
+        elif isinstance(step, Time):
+            self.space.move_to(step.at)
         elif isinstance(step, Replace):
             if step.view.name in self.views:
                 self._create(step.view, replace=True)
@@ -283,6 +289,8 @@ class Runner(Acts):
     def _crash(self, step: Crash) -> None:
         """Interrupt a refresh or a creation, which may have completed before."""
         self.outcome.counts["crashes"] += 1
+        replaced = step.view is not None and step.view.name in self.views and step.view.name
+        number = self.space.number_of(replaced) if replaced else 0
         with connect(self.space.dsn) as victim:
             pid = victim.connection.info.backend_pid
             self.space.configure(victim.connection)
@@ -298,12 +306,12 @@ class Runner(Acts):
                 self.space.terminate(pid)
                 thread.join()
         self.space.await_end(pid)
-        if step.view is not None and step.view.name in self.views:
-            # If the creation completed, the view may have another mode now.
-            mode = self.space.orc.view(step.view.name).maintain
-            before = self.views[step.view.name]
-            options = {**dict(before.options), "maintain": mode}
-            self.views[before.name] = dataclasses.replace(before, options=tuple(options.items()))
+        if step.view is not None and replaced:
+            # If the creation completed, the view may have another query and another mode now.
+            is_new = self.space.number_of(replaced) != number
+            now = step.view if is_new else self.views[replaced]
+            options = {**dict(now.options), "maintain": self.space.orc.view(replaced).maintain}
+            self.views[replaced] = dataclasses.replace(now, options=tuple(options.items()))
 
     def _cut(self, step: Crash, victim: Orchestrator) -> None:
         with suppress(IdivmError, psycopg.Error):

@@ -20,11 +20,13 @@ from orchestrator.fuzz.case import (
     Statement,
     Step,
     Storm,
+    Time,
     Transaction,
     View,
 )
 from orchestrator.fuzz.loads.statements import as_command, as_statements
 from orchestrator.fuzz.outcome import Outcome
+from orchestrator.fuzz.steps.times import clock
 
 
 def script(case: Case, outcome: Outcome) -> str:
@@ -61,6 +63,10 @@ def _lines(case: Case, refused: Collection[tuple[int, int]]) -> Iterator[str]:
         if table.rows:
             yield f"{table.insert}"
             yield ",\n".join(f"    {row}" for row in table.rows) + ";"
+    if case.time:
+        yield _text(SQL("{};").format(clock(case.time)))
+    if case.zone:
+        yield _text(SQL("SET TimeZone = {};").format(Literal(case.zone)))
     for view in case.views:
         yield view_statement(view)
     yield from (f"{setting};" for setting in case.settings)
@@ -106,6 +112,8 @@ def _step(number: int, step: Step, refused: Collection[tuple[int, int]]) -> Iter
         refused_one = (number, 0) in refused
         lines = _statement(step.statement).split("\n")
         yield from _commented(["refused:", *lines]) if refused_one else lines
+    elif isinstance(step, Time):
+        yield _text(SQL("{};").format(clock(step.at)))
     elif isinstance(step, Storm):
         yield "-- all at once:"
         for at, writer in enumerate(step.writers):

@@ -62,6 +62,7 @@ class _Shrinker:
             self.simpler_view(number)
         self.fewer(self.case.settings, lambda case, kept: replace(case, settings=kept))
         self.try_case(replace(self.case, end="api"))
+        self.try_case(replace(self.case, zone=""))
         self.fewer(self.case.types, lambda case, kept: replace(case, types=kept))
         self.fewer(self.case.schemas, lambda case, kept: replace(case, schemas=kept))
         return self.case != before

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -15,10 +16,13 @@ from psycopg.sql import SQL, Composed, Identifier, Literal
 from psycopg.types.json import Jsonb
 
 from orchestrator.api import connect
-from orchestrator.fuzz.case import Case
+from orchestrator.fuzz.case import Case, View
 from orchestrator.fuzz.leftovers import kept_objects
 from orchestrator.fuzz.outcome import CaseError, NoAnswerError, failed
-from orchestrator.runtime.diagnosis.answers import check_view
+from orchestrator.fuzz.plainly import plain_view
+from orchestrator.fuzz.steps.times import as_of, clock
+from orchestrator.runtime.diagnosis.answers import against, check_view
+from orchestrator.runtime.diagnosis.check import CheckResult
 
 _PATIENCE = 30
 """The seconds after which a statement counts as hanging, unless PostgreSQL itself is as slow."""
@@ -38,6 +42,20 @@ def drop_relation(connection: Connection[Any], name: str) -> Composed:
     return SQL("DROP {} IF EXISTS {}").format(SQL("VIEW" if row is None else "TABLE"), SQL(name))
 
 
+ASKED = Identifier("idivm_def", "asked")
+"""A view that exists during a comparison: the query of a view as of a time."""
+
+
+def _require_equal(name: str, result: CheckResult) -> None:
+    if not result.equal:
+        lines = [
+            f"{name}: {result.missing} rows missing, {result.surplus} rows too many",
+            *(f"  missing  {row}" for row in result.missing_samples),
+            *(f"  surplus  {row}" for row in result.surplus_samples),
+        ]
+        raise CaseError("difference", "", "\n".join(lines))
+
+
 class Workspace:
     """An orchestrator, a writer, and a second connection for transactions that stay open."""
 
@@ -46,9 +64,14 @@ class Workspace:
         self.dsn = dsn
         self.lock_timeout = "0"
         self.prepared = False
+        self.in_time = 0
+        """How many comparisons took the time of the case."""
         self._open()
 
     def _open(self) -> None:
+        self.views: Mapping[str, View] = {}
+        """The views of the case at hand, as their queries are now."""
+        self.time = ""
         self.orc = connect(self.dsn)
         self.configure(self.orc.connection)
         self.writer = self.connection()
@@ -121,6 +144,20 @@ class Workspace:
         while self.orc.connection.execute(gone, [pid]).fetchone() != (True,):
             tick.wait(0.001)
 
+    # The time ------------------------------------------------------------------------------------
+
+    def begin_at(self, case: Case) -> None:
+        """Take the time and the time zone of a case."""
+        if case.time != self.time:
+            self.move_to(case.time)
+        zone = Literal(case.zone) if case.zone else SQL("DEFAULT")
+        self.orc.connection.execute(SQL("SET TimeZone = {}").format(zone))
+
+    def move_to(self, time: str) -> None:
+        """Let idivm take a time for the current time; without a time, the server's."""
+        self.orc.connection.execute(clock(time))
+        self.time = time
+
     # The open transaction ------------------------------------------------------------------------
 
     @property
@@ -167,25 +204,36 @@ class Workspace:
     def compare_within(self, connection: Connection[Any], names: Iterable[str]) -> None:
         """Compare views with their definitions in the open transaction of a connection."""
         for name in names:
-            number, _, settings = self._definition(name)
+            number, _, settings, has_clock = self._definition(name)
             connection.execute(
                 "SELECT set_config(key, value, true) FROM jsonb_each_text(%s)", [Jsonb(settings)]
             )
-            result = check_view(connection, SQL(name), number)
-            if not result.equal:
-                lines = [
-                    f"{name}: {result.missing} rows missing, {result.surplus} rows too many",
-                    *(f"  missing  {row}" for row in result.missing_samples),
-                    *(f"  surplus  {row}" for row in result.surplus_samples),
-                ]
-                raise CaseError("difference", "", "\n".join(lines))
+            _require_equal(name, check_view(connection, SQL(name), number))
+            if has_clock and self.time and name in self.views:
+                self._compare_in_time(connection, self.views[name])
+
+    def _compare_in_time(self, connection: Connection[Any], view: View) -> None:
+        """Compare a view with its query for the time of the case, whatever the view's clock says."""
+        query = dataclasses.replace(
+            view, name=ASKED.as_string(None), query=as_of(view.query, self.time)
+        )
+        with connection.transaction(force_rollback=True):
+            try:
+                with connection.transaction():
+                    connection.execute(plain_view(query))
+            except (psycopg.errors.SyntaxErrorOrAccessRuleViolation, psycopg.errors.DataError):
+                # Something that the query reads has another name for a few steps.
+                return
+            result = against(connection, SQL(view.name), ASKED, "the query")
+            self.in_time += 1
+        _require_equal(f"{view.name} at {self.time}", result)
 
     def need_answers(self, names: Iterable[str]) -> None:
         """Raise `NoAnswerError` if the query of a view fails by itself or takes long."""
         with self.connection() as connection:
             connection.execute(SQL("SET statement_timeout = {}").format(Literal(SLOW)))
             for name in names:
-                _, definition, _ = self._definition(name)
+                _, definition, *_ = self._definition(name)
                 try:
                     connection.execute(SQL("SELECT d::text FROM {} AS d").format(definition))
                 except psycopg.Error as error:
@@ -195,15 +243,20 @@ class Workspace:
         """Return the queries of views, each as a relation."""
         return [self._definition(name)[1] for name in names]
 
-    def _definition(self, name: str) -> tuple[int, SQL, dict[str, str]]:
+    def number_of(self, name: str) -> int:
+        """Return the number of a view, which changes when it is replaced."""
+        return self._definition(name)[0]
+
+    def _definition(self, name: str) -> tuple[int, SQL, dict[str, str], bool]:
         row = self.orc.connection.execute(
             SQL(
-                "SELECT id, definition::text, settings FROM idivm.views WHERE relation = {}::regclass"
+                "SELECT id, definition::text, settings, has_clock FROM idivm.views"
+                " WHERE relation = {}::regclass"
             ).format(Literal(name))
         ).fetchone()
         if row is None:
             raise CaseError("catalog", "", f"idivm does not know the view {name}")
-        return row[0], SQL(row[1]), row[2]
+        return row[0], SQL(row[1]), row[2], row[3]
 
     # Cleaning ------------------------------------------------------------------------------------
 

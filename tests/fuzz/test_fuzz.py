@@ -23,6 +23,7 @@ from orchestrator.fuzz.case import (
     Statement,
     Storm,
     Table,
+    Time,
     Transaction,
     View,
     from_json,
@@ -242,6 +243,38 @@ def test_a_planted_fault_is_found(runner: Runner, name: str) -> None:
     assert outcome.failure is not None
     assert outcome.failure.kind == kind
     assert runner.run(small_case()).failure is None, "the next case starts afresh"
+
+
+def timed_case(*steps: str | Refresh | Time) -> Case:
+    """A case whose time moves, with a view of the orders of the last hour."""
+    case = small_case(*steps)
+    ddl = ("CREATE TABLE shop.orders (id integer PRIMARY KEY, at timestamptz)",)
+    rows = ("(1, '2024-03-31 00:30:00+00')", "(2, '2024-03-31 01:30:00+00')")
+    table = replace(case.tables[0], ddl=ddl, rows=rows)
+    lately = "SELECT id FROM shop.orders WHERE at > now() - interval '1 hour' AND at <= now()"
+    views = (View("shop.lately", lately), View("shop.n", "SELECT count(*) AS n FROM shop.lately"))
+    begun = {"time": "2024-03-31 01:00:00+00", "zone": "Europe/Berlin"}
+    return replace(case, tables=(table,), views=views, **begun)
+
+
+def test_a_view_is_compared_with_its_query_at_the_time_of_the_case(runner: Runner) -> None:
+    outcome = runner.run(timed_case(Time("2024-03-31 02:00:00+00"), Refresh()))
+    assert outcome.failure is None
+    # At the creation, after the refresh, and at the end.
+    assert outcome.counts["comparisons in time"] == 3
+
+
+def test_a_clock_that_stands_still_is_found(runner: Runner) -> None:
+    """The definition of the view takes the time from the clock, so that only its query shows the fault."""
+    still = (
+        "DO $$ BEGIN EXECUTE format('CREATE OR REPLACE FUNCTION idivm_state.%I() RETURNS void LANGUAGE sql RETURN"
+        " NULL', 'clock_' || (SELECT id FROM idivm.views WHERE has_clock)); END $$"
+    )
+    outcome = runner.run(timed_case(still, Time("2024-03-31 02:00:00+00"), Refresh()))
+    assert outcome.failure is not None
+    assert outcome.failure.kind == "difference"
+    assert "shop.lately at 2024-03-31 02:00:00+00: 1 rows missing, 1 rows" in str(outcome.failure)
+    assert runner.run(timed_case()).failure is None, "the next case starts afresh"
 
 
 @pytest.mark.slow

@@ -216,6 +216,38 @@ TIME_DEPENDENT: tuple[Template, ...] = (
 """Expressions that depend on settings or on the date; only some cases use them."""
 
 
+TEMPORAL: tuple[Template, ...] = _templates(
+    "bool",
+    ("({} > now())", ("timestamptz",)),
+    ("({} <= now())", ("timestamptz",)),
+    ("({} > (now() - '01:00:00'::interval))", ("timestamptz",)),
+    ("((transaction_timestamp() - '1 day'::interval) < {})", ("timestamptz",)),
+    ("({} >= (CURRENT_TIMESTAMP - '1 mon'::interval))", ("timestamptz",)),
+    ("({} < (now() - '7 days'::interval))", ("timestamptz",)),
+    ("({} BETWEEN (now() - '00:30:00'::interval) AND now())", ("timestamptz",)),
+    ("({} >= date_trunc('day', now()))", ("timestamptz",)),
+    ("({} < (date_trunc('month', now()) + '1 mon'::interval))", ("timestamptz",)),
+    ("({} = date_bin('00:30:00', now(), '2024-01-01 00:00:00+00'::timestamptz))", ("timestamptz",)),
+    ("(({} + {}) > now())", ("timestamptz", "interval")),
+    ("(({} + '1 day'::interval) <= now())", ("timestamptz",)),
+    ("(({})::date = CURRENT_DATE)", ("timestamptz",)),
+    ("({} > (LOCALTIMESTAMP - '1 day'::interval))", ("timestamp",)),
+    ("({} <= LOCALTIMESTAMP)", ("timestamp",)),
+    ("({} < now())", ("timestamp",)),
+    ("({} >= (now() AT TIME ZONE 'Europe/Paris'))", ("timestamp",)),
+    ("(({})::time > LOCALTIME)", ("timestamp",)),
+    ("({} = CURRENT_DATE)", ("date",)),
+    ("({} >= (CURRENT_DATE - 7))", ("date",)),
+    ("({} < CURRENT_DATE)", ("date",)),
+    ("({} < now())", ("date",)),
+    ("({} > date_trunc('month', now()))", ("date",)),
+    # These are not maintained as the time moves, so that every refresh recomputes the view.
+    ("((now() - {}) < '01:00:00'::interval)", ("timestamptz",)),
+    ("({} IS DISTINCT FROM CURRENT_DATE)", ("date",)),
+)
+"""Comparisons with the current time; they are frequent in the cases whose time moves."""
+
+
 class Expressions:
     """Makes expressions over the columns in scope."""
 

@@ -26,6 +26,7 @@ from orchestrator.fuzz.schemas.schema import (
 )
 from orchestrator.fuzz.schemas.values import (
     INTEGER,
+    TEMPORAL,
     TEXT,
     TYPES,
     UUID,
@@ -57,8 +58,11 @@ _BOUNDS = {
 }
 
 
-def make_schema(rng: Random, names: Names, relations: set[str]) -> Schema:
-    """Return a random schema with its first rows; add the names of its relations to `relations`."""
+def make_schema(rng: Random, names: Names, relations: set[str], temporal: bool = False) -> Schema:
+    """Return a random schema with its first rows; add the names of its relations to `relations`.
+
+    With `temporal`, many columns hold times around those of the case.
+    """
     # PostgreSQL reserves names that begin with pg_ for its own schemas.
     taken = {"public", "pg_class"}
     schemas = tuple(names.relation(taken) for _ in range(rng.choice((1, 1, 2, 3))))
@@ -69,6 +73,11 @@ def make_schema(rng: Random, names: Names, relations: set[str]) -> Schema:
     enum_ddl, enum = enum_type(Identifier(*qualified()))
     domain_ddl, domain = domain_type(Identifier(*qualified()), rng)
     maker = _TableMaker(rng, names, (*TYPES, enum, domain))
+    if temporal:
+        known = [
+            each for each in maker.types if each.family not in ("date", "timestamp", "timestamptz")
+        ]
+        maker.types = [*known, *TEMPORAL, TEMPORAL[0]]
     for number in range(rng.choice((1, 2, 2, 3, 3, 4, 5))):
         maker.add(qualified, number)
     return Schema(

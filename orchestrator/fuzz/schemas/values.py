@@ -62,6 +62,22 @@ TYPES = (
     _type("interval", "interval", "1 day", "24:00:00", "1 day 01:00:00", "2 mons", "00:00:00"),
 )
 
+TEMPORAL = (
+    _type(
+        *("timestamptz", "timestamptz", "2024-03-30 23:59:59.999999+00", "2024-03-31 00:30:00+00"),
+        *("2024-03-31 01:00:00+00", "2024-03-31 01:30:00+00", "2024-04-01 00:00:00+00"),
+        *("2024-02-29 12:00:00+00", "2024-03-10 07:00:00+00", "infinity", "-infinity"),
+    ),
+    _type(
+        *("timestamp", "timestamp", "2024-03-30 23:00:00", "2024-03-31 02:30:00"),
+        *("2024-03-31 03:00:00", "2024-04-01 00:00:00", "2024-02-29 12:00:00", "infinity"),
+    ),
+    _type(
+        *("date", "date", "2024-02-29", "2024-03-01", "2024-03-30", "2024-03-31", "2024-04-01"),
+    ),
+)
+"""Types of a case whose time moves, with values around which it moves. Clocks change in these months."""
+
 ENUM_LABELS = ("sad", "so so", "it's", "Glad")
 
 

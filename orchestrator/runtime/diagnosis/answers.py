@@ -40,10 +40,10 @@ def check_view(
     Each comparison runs `refresh` first, in the same message to the server.
     """
     names = Names(view_id, "")
-    result = _against(connection, view, names.definition, "the query", refresh)
+    result = against(connection, view, names.definition, "the query", refresh)
     if not result.equal or not catalog.exists(connection, names.written):
         return result
-    as_written = _against(connection, view, names.written, "the query as it was written", refresh)
+    as_written = against(connection, view, names.written, "the query as it was written", refresh)
     notes = dict.fromkeys((*result.notes, *as_written.notes))
     return replace(as_written, notes=tuple(notes))
 
@@ -59,14 +59,14 @@ def wide_kinds(connection: Connection[Any], names: Names, columns: int) -> list[
     return [(kind,) * columns for kind in kinds]
 
 
-def _against(
+def against(
     connection: Connection[Any],
     view: Composable,
     query: Identifier,
     called: str,
-    refresh: Composable | None,
+    refresh: Composable | None = None,
 ) -> CheckResult:
-    """Compare exactly. If that fails, compare as far as the query determines its answer."""
+    """Compare a view with a query exactly or, if that fails, as far as the query determines its answer."""
     strict = compare(connection, view=view, definition=query, refresh=refresh)
     known = None if strict.equal else agreement(connection, query)
     if known is None or known.is_complete:
