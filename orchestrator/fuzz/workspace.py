@@ -221,7 +221,7 @@ class Workspace:
             try:
                 with connection.transaction():
                     connection.execute(plain_view(query))
-            except (psycopg.errors.SyntaxErrorOrAccessRuleViolation, psycopg.errors.DataError):
+            except (psycopg.ProgrammingError, psycopg.DataError):
                 # Something that the query reads has another name for a few steps.
                 return
             result = against(connection, SQL(view.name), ASKED, "the query")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from random import Random
 
 from psycopg.sql import SQL, Composed, Literal
@@ -15,10 +15,11 @@ ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "UTC")
 """Time zones in which views with temporal filters are created."""
 
 _MOMENTS = tuple(
-    datetime(*parts, tzinfo=timezone.utc)
-    for parts in (
-        *((2024, 3, 31), (2024, 3, 31, 0, 30), (2024, 3, 31, 1), (2024, 3, 31, 1, 30)),
-        *((2024, 4, 1), (2024, 2, 29, 12), (2024, 3, 10, 7), (2024, 3, 30, 23, 59, 59, 999999)),
+    datetime.fromisoformat(f"{text}+00:00")
+    for text in (
+        *("2024-03-31 00:00:00", "2024-03-31 00:30:00", "2024-03-31 01:00:00"),
+        *("2024-03-31 01:30:00", "2024-04-01 00:00:00", "2024-02-29 12:00:00"),
+        *("2024-03-10 07:00:00", "2024-03-30 23:59:59.999999"),
     )
 )
 """Values of rows, as `TEMPORAL` of the values has them, and times at which clocks change."""
@@ -88,8 +89,8 @@ def as_of(query: str, at: str) -> str:
     "SELECT a FROM t WHERE a > ('2024-03-31 00:00:00+00:00'::timestamptz)"
     """
 
-    def value(found: re.Match[str]) -> str:
-        return f"('{at}'::timestamptz){_CASTS.get(found[0].lower(), '')}"
+    def value(call: re.Match[str]) -> str:
+        return f"('{at}'::timestamptz){_CASTS.get(call[0].lower(), '')}"
 
     return _TIME.sub(value, query)
 
