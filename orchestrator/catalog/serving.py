@@ -24,12 +24,18 @@ _STANDING = """
         SELECT view, source, below FROM reads
       UNION
         SELECT d.view, r.source, r.below FROM depends d JOIN reads r ON r.view = d.below
+    ), clocks(source) AS (
+        SELECT s.id FROM idivm.sources s JOIN idivm.views v ON s.relation = to_regclass('idivm_def.c' || v.id)
+        WHERE v.has_clock
     )
-    SELECT v.id, coalesce(v.relation::text, v.name), v.options ->> 'staleness', v.time_dependent OR v.has_clock,
-           coalesce(array_agg(d.source) FILTER (WHERE d.below IS NULL), '{}'),
+    SELECT v.id, coalesce(v.relation::text, v.name), v.options ->> 'staleness',
+           v.time_dependent OR coalesce(bool_or(b.time_dependent), false),
+           coalesce(array_agg(d.source) FILTER (WHERE d.below IS NULL AND c.source IS NULL), '{}'),
+           coalesce(array_agg(c.source) FILTER (WHERE d.below IS NULL AND c.source IS NOT NULL), '{}'),
            coalesce(array_agg(d.below) FILTER (WHERE d.below IS NOT NULL), '{}'),
            idivm.schedule_of(v.options), ARRAY(SELECT idivm.mates(v.id)), nullif(v.options ->> 'gate', '') IS NOT NULL
     FROM idivm.views v LEFT JOIN depends d ON d.view = v.id
+    LEFT JOIN idivm.views b ON b.id = d.below LEFT JOIN clocks c ON c.source = d.source
     WHERE v.status <> 'building' AND NOT idivm.is_paused(v)
       AND NOT EXISTS (SELECT FROM idivm.schedules s WHERE s.view = v.relation AND s.runner = 'pg_cron')
       AND (v.status = 'invalid' OR v.id NOT IN (SELECT idivm.synchronous_views()))
@@ -50,6 +56,7 @@ _LOOK = """
            (SELECT md5(string_agg(concat_ws(' ', g.source, g.batch, g.at), ',' ORDER BY g.source)) FROM idivm.gates g),
            EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.with_data AND NOT u.paused AND (
                u.refused_at IS NULL OR u.refused_at < clock_timestamp() - interval '5 min')),
+           extract(epoch FROM idivm.clock())::double precision,
            s.id, coalesce(pg_sequence_last_value(to_regclass('idivm_log.s' || s.id || '_seq')::oid), 0),
            ARRAY(SELECT w.writer FROM writers w
                  WHERE w.relation = to_regclass('idivm_log.s' || s.id || '_a')
@@ -88,7 +95,10 @@ _WAITS = """
 
 @dataclass(frozen=True)
 class Served:
-    """A view to keep fresh: its staleness bound, the tables below it, the views below it."""
+    """A view to keep fresh: its staleness bound, the tables below it, the views below it.
+
+    A `time_dependent` view may change at any moment; a view with `clocks` changes when rows pass bounds.
+    """
 
     id: int
     name: str
@@ -101,6 +111,8 @@ class Served:
     """The views of its refresh group."""
     gated: bool = False
     """Whether its refreshes wait for complete batches."""
+    clocks: frozenset[int] = frozenset()
+    """The sources that are the clocks of the view and of the views below it."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +125,8 @@ class Look:
     """A hash that changes when a batch is complete."""
     to_plan: bool
     """Whether views wait to be planned."""
+    now: float
+    """The time that refreshes take, in seconds since 1970."""
     logs: dict[int, tuple[int, frozenset[str]]]
     """For each source: the number of its last statement, and the transactions that are writing its log."""
 
@@ -132,10 +146,11 @@ def served_views(connection: Connection[Any], bound: float) -> list[Served]:
             parse_schedule(schedule) if schedule else None,
             frozenset(mates),
             gated,
+            frozenset(clocks),
         )
-        for name, (view_id, _, own, time_dependent, tables, below, schedule, mates, gated) in zip(
-            names, rows, strict=True
-        )
+        for name, (
+            *(view_id, _, own, time_dependent, tables, clocks, below, schedule, mates, gated),
+        ) in zip(names, rows, strict=True)
     ]
 
 
@@ -146,8 +161,20 @@ def look(connection: Connection[Any]) -> Look:
     except InternalError_:
         # A log was dropped while this query waited for it. The second query no longer finds it.
         rows = connection.execute(_LOOK).fetchall()
-    logs = {row[3]: (row[4], frozenset(row[5])) for row in rows if row[3] is not None}
-    return Look(rows[0][0], rows[0][1], rows[0][2], logs)
+    logs = {row[4]: (row[5], frozenset(row[6])) for row in rows if row[4] is not None}
+    views, gates, to_plan, now = rows[0][:4]
+    return Look(views, gates, to_plan, now, logs)
+
+
+def quiet_until(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, float | None]:
+    """Return the time until which each view is right although time passes, or None if it may be wrong now."""
+    if not view_ids:
+        return {}
+    rows = connection.execute(
+        "SELECT id, extract(epoch FROM idivm.quiet_until(id))::double precision FROM unnest(%s) AS id",
+        [list(view_ids)],
+    ).fetchall()
+    return dict(rows)
 
 
 def age(connection: Connection[Any], view_id: int) -> tuple[float, int]:

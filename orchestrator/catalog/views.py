@@ -134,7 +134,7 @@ _VIEWS = SQL("""
            coalesce(shown.oid::regclass::text, v.name) AS relation,
            CASE WHEN v.status = 'ready' AND present.trouble IS NOT NULL THEN 'invalid' ELSE v.status END AS status,
            v.strategy, v.maintain, v.time_dependent,
-           v.status <> 'building' AND v.has_clock AND idivm.clock_moved(v.id) AS clock_moved,
+           v.status <> 'building' AND v.has_clock AND idivm.rows_are_due(v.id) AS clock_moved,
            v.query, v.options, v.settings, v.plan::text AS plan_text, shown.oid, v.definition::text,
            v.state::text, v.read_from::text, used.sources, v.created_at,
            CASE WHEN v.status = 'ready' AND v.id IN (SELECT unnest(near.due) FROM near)

@@ -94,6 +94,11 @@ class Names:
         """The function that says whether rows are due to be compared with another time."""
         return Identifier("idivm_state", f"clock_{self.id}_moved")
 
+    @property
+    def quiet(self) -> Identifier:
+        """The function that says whether no row is due at a time."""
+        return Identifier("idivm_state", f"clock_{self.id}_quiet")
+
     def state(self, role: str) -> Identifier:
         """Return the name of the state table with a role."""
         return Identifier("idivm_state", self.table(role))

@@ -12,7 +12,8 @@ from psycopg import Connection
 from psycopg.sql import SQL, Composed, Identifier, Literal
 from sqlglot import exp
 
-from orchestrator.algebra import Unsupported, dialect
+from orchestrator.algebra import Plan, Unsupported, dialect
+from orchestrator.algebra.analysis.clock_columns import Compared, compared_columns, is_steady
 from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.passes import clocks
 from orchestrator.algebra.rendering import to_sql
@@ -22,12 +23,15 @@ from orchestrator.planning.facts import PINNED
 
 _NOW = "idivm.clock()"
 
-_TIMES = {
-    "CURRENT_DATE": f"({_NOW})::date",
-    "LOCALTIMESTAMP": f"({_NOW})::timestamp without time zone",
-    "LOCALTIME": f"({_NOW})::time without time zone",
+_GIVEN = "$1"
+"""The time that a function gets."""
+
+_TYPES = {
+    "CURRENT_DATE": "date",
+    "LOCALTIMESTAMP": "timestamp without time zone",
+    "LOCALTIME": "time without time zone",
 }
-"""The expressions of the time that are no timestamp with time zone, by means of the clock that tests replace."""
+"""The types of the expressions of the time that are no timestamp with time zone."""
 
 
 def with_clock(
@@ -51,7 +55,7 @@ def with_clock(
     clocked = clocks.with_clock(analysis.plan, schema, name)
     if isinstance(clocked, Unsupported):
         return analysis, clocked
-    for statement in _create(connection, names, clocked.expressions):
+    for statement in _create(connection, names, clocked.expressions, clocked.plan):
         connection.execute(statement)
     query = SQL(dialect.write(to_sql(clocked.plan)))
     connection.execute(SQL("CREATE OR REPLACE VIEW {} AS {}").format(names.definition, query))
@@ -59,7 +63,10 @@ def with_clock(
 
 
 def _create(
-    connection: Connection[Any], names: Names, expressions: tuple[tuple[str, str], ...]
+    connection: Connection[Any],
+    names: Names,
+    expressions: tuple[tuple[str, str], ...],
+    plan: Plan,
 ) -> list[Composed]:
     """Return the statements that create a clock, at the current time."""
     columns = [Identifier(column) for column, _ in expressions]
@@ -82,6 +89,10 @@ def _create(
         " LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp {} BEGIN ATOMIC "
     ).format(pinned)
     functions = SQL("{}(), {}()").format(names.tick, names.ticked)
+    compared = _of_tables(connection, compared_columns(plan))
+    quiet = [] if compared is None else _quiet(names, expressions, compared, pinned)
+    if quiet:
+        functions = SQL("{}, {}(timestamptz)").format(functions, names.quiet)
     return [
         SQL("CREATE VIEW {} AS SELECT true AS one, {} AS at, {}").format(
             names.time, SQL(_NOW), SQL(", ").join(values)
@@ -108,14 +119,76 @@ def _create(
             names.clock,
             names.time,
         ),
+        *quiet,
         SQL("REVOKE ALL ON FUNCTION {} FROM PUBLIC").format(functions),
         SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(functions, Identifier(row[0])),
         SQL("GRANT SELECT ON {} TO {}").format(names.clock, Identifier(row[0])),
     ]
 
 
-def _by_clock(text: str) -> str:
-    """Return an expression of the time with the clock in place of `now()`.
+def _of_tables(
+    connection: Connection[Any], compared: tuple[Compared, ...] | None
+) -> tuple[Compared, ...] | None:
+    """Return what is compared with the clock, if these are columns of tables, or None."""
+    if compared is None:
+        return None
+    oids = list({each.table.oid for each in compared})
+    row = connection.execute(
+        "SELECT bool_and(c.relkind = 'p' OR c.relkind = 'r' AND NOT c.relhassubclass)"
+        " FROM unnest(%s::oid[]) AS t (oid) LEFT JOIN pg_class c USING (oid)",
+        [oids],
+    ).fetchone()
+    return compared if row == (True,) else None
+
+
+def _quiet(
+    names: Names,
+    expressions: tuple[tuple[str, str], ...],
+    compared: tuple[Compared, ...],
+    pinned: Composed,
+) -> list[Composed]:
+    """Return the statement that creates the function that says whether no row is due at a time.
+
+    Its second result says whether this then holds for all times before.
+    """
+    values = [
+        SQL("{} AS {}").format(SQL(_by_clock(text, _GIVEN)), Identifier(column))
+        for column, text in expressions
+    ]
+    known = {each.clock_column for each in compared}
+    if known != {column for column, _ in expressions}:
+        return []
+    conditions = [
+        SQL(
+            "(c.{e} = k.{e} OR coalesce((SELECT min(t.{column}) FROM {table} AS t"
+            " WHERE t.{column} {lesser} least(c.{e}, k.{e})) {greater} greatest(c.{e}, k.{e}), true))"
+        ).format(
+            e=Identifier(each.clock_column),
+            column=Identifier(each.column),
+            table=Identifier(each.table.schema, each.table.name),
+            lesser=SQL(each.after_lesser),
+            greater=SQL(each.after_greater),
+        )
+        for each in compared
+    ]
+    return [
+        SQL(
+            "CREATE FUNCTION {}(timestamptz, OUT quiet boolean, OUT steady boolean)"
+            " LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp {}"
+            " BEGIN ATOMIC SELECT {}, {} FROM {} AS c, (SELECT {}) AS k; END"
+        ).format(
+            names.quiet,
+            pinned,
+            SQL(" AND ").join(conditions),
+            Literal(all(is_steady(text) for _, text in expressions)),
+            names.clock,
+            SQL(", ").join(values),
+        )
+    ]
+
+
+def _by_clock(text: str, now: str = _NOW) -> str:
+    """Return an expression of the time with the clock, or another time, in place of `now()`.
 
     >>> _by_clock("(CURRENT_DATE - 7)"), _by_clock("now()")
     ('(((idivm.clock())::date) - 7)', '(idivm.clock())')
@@ -124,7 +197,8 @@ def _by_clock(text: str) -> str:
     def replaced(node: Tree) -> Tree:
         if not clocks.is_time(node):
             return node
-        written = _TIMES.get(dialect.write(node), _NOW)
+        type_ = _TYPES.get(dialect.write(node))
+        written = now if type_ is None else f"({now})::{type_}"
         return exp.Paren(this=dialect.parse(f"SELECT {written}").expressions[0])
 
     tree = dialect.parse(f"SELECT {text}").expressions[0]

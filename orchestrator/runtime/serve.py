@@ -22,9 +22,11 @@ import psycopg
 from psycopg import Connection
 
 from orchestrator.catalog.serving import (
+    Look,
     Served,
     invalidate_drifted,
     look,
+    quiet_until,
     served_views,
     time_zone,
 )
@@ -76,6 +78,12 @@ class Progress:
     """The transactions that were writing the logs of these tables at the last look."""
     unsettled: bool = False
     """Whether a writer may have had its statement number before it appeared among the writers."""
+    quiet_until: float = 0.0
+    """For a view with clocks that is fresh: until when no row is due, as a time of the database."""
+    clocks: dict[int, int] = field(default_factory=dict)
+    """The numbers of the last moves of its clocks, at the last look."""
+    wake: float = 0.0
+    """When to look whether a row is due."""
     took: float = 0.0
     failures: int = 0
     not_before: float = 0.0
@@ -135,6 +143,8 @@ class Server:
         self.interval = interval
         self.stop = stop
         self.zone: tzinfo = timezone.utc
+        self.last = 0.0
+        """The time of the database at the last look."""
         self.views: list[Served] = []
         self.groups: list[list[Served]] = []
         self.progress: dict[int, Progress] = {}
@@ -217,6 +227,7 @@ class Server:
                     if state.to_plan:
                         self._start_planning(pool)
                     self._look(state.logs, looked)
+                    self._look_at_clocks(connection, state, looked)
                     looked = now
                     self._start(pool)
                     self.stop.wait(self._nap())
@@ -271,6 +282,32 @@ class Server:
             progress.unsettled = moved or (progress.unsettled and not again)
             if progress.since is None and (moved or ended or again or view.time_dependent):
                 progress.since = looked
+
+    def _look_at_clocks(self, connection: Connection[Any], state: Look, now: float) -> None:
+        """Mark the views of which a row is due, and note until when no row of the others is.
+
+        The time of the database may go back, and another session may refresh a view below.
+        """
+        running = [group for group in self.groups if group[0].id in self.busy]
+        busy = {view.id for group in running for view in group if not self.busy[group[0].id].done()}
+        back = state.now < self.last
+        self.last = state.now
+        asked = []
+        for view in self.views:
+            progress = self.progress[view.id]
+            clocks = {source: state.logs[source][0] for source in view.clocks & state.logs.keys()}
+            if clocks != progress.clocks or back:
+                progress.clocks, progress.quiet_until = clocks, 0.0
+            is_fresh = progress.since is None and view.id not in busy
+            if view.clocks and is_fresh and progress.quiet_until <= state.now:
+                asked.append(view)
+        for view_id, until in quiet_until(connection, [view.id for view in asked]).items():
+            progress = self.progress[view_id]
+            if until is None:
+                progress.since = now
+            else:
+                progress.quiet_until = until
+                progress.wake = now + until - state.now
 
     def _start(self, pool: ThreadPoolExecutor) -> None:
         """Begin the refreshes that are due, one at a time for each group."""
@@ -328,7 +365,7 @@ class Server:
         states = [self.progress[view.id] for view in views]
         since = [state.since for state in states]
         for state in states:
-            state.since = None
+            state.since, state.quiet_until = None, 0.0
         connection = self._borrow()
         started = time.monotonic()
         try:
@@ -385,6 +422,7 @@ class Server:
         nap = min(bounds, default=self.interval) / LOOKS
         due = [refresh_at(view, self.progress[view.id]) for view in self.views]
         due += [self.progress[view.id].due for view in self.views if view.schedule is not None]
+        due += [self.progress[view.id].wake for view in self.views if view.clocks]
         return max(0.005, min([nap, *(at - now for at in due if at is not None and at > now)]))
 
 

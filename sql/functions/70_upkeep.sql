@@ -279,8 +279,8 @@ BEGIN
     END LOOP;
     PERFORM idivm.drop_states(view_id, false);
     IF v.has_clock THEN
-        EXECUTE format('DROP FUNCTION IF EXISTS idivm_state.%I(), idivm_state.%I()',
-                       'clock_' || view_id, 'clock_' || view_id || '_moved');
+        EXECUTE format('DROP FUNCTION IF EXISTS idivm_state.%I(), idivm_state.%I(), idivm_state.%I(timestamptz)',
+                       'clock_' || view_id, 'clock_' || view_id || '_moved', 'clock_' || view_id || '_quiet');
     END IF;
     FOR object IN
         SELECT c.oid::regclass AS name FROM pg_class c

@@ -13,7 +13,7 @@ AS $$
     SELECT coalesce(array_agg(v.relation::text ORDER BY v.id), '{}')
     FROM below b JOIN idivm.views v USING (id)
     WHERE v.status <> 'ready' OR v.time_dependent OR v.paused_mode IS NOT NULL
-          OR v.has_clock AND idivm.clock_moved(v.id) OR idivm.pending_changes(v.id) > 0
+          OR v.has_clock AND idivm.rows_are_due(v.id) OR idivm.pending_changes(v.id) > 0
 $$;
 COMMENT ON FUNCTION idivm.stale_below(integer) IS 'the stale views that a view reads, directly or through other views';
 
@@ -34,7 +34,7 @@ AS $$
                CASE WHEN v.paused_mode IS NOT NULL THEN 'paused'
                     WHEN v.status = 'invalid' OR lost.reason IS NOT NULL OR idivm.trouble(v.id) IS NOT NULL THEN 'invalid'
                     WHEN e.view IS NOT NULL THEN 'failed'
-                    WHEN p.rows > 0 OR v.time_dependent OR v.has_clock AND idivm.clock_moved(v.id)
+                    WHEN p.rows > 0 OR v.time_dependent OR v.has_clock AND idivm.rows_are_due(v.id)
                          OR cardinality(idivm.stale_below(v.id)) > 0 THEN 'behind'
                     ELSE 'fresh' END AS state,
                p.rows AS pending_rows, w.refreshed_at, w.seconds * 1000 AS refresh_ms, w.changed AS refresh_rows,

@@ -34,6 +34,7 @@ REVOKE EXECUTE ON ROUTINE
     idivm.note_shown(integer, regclass),
     idivm.note_writer(integer, integer[], integer[], integer[]),
     idivm.past_prepared(integer[]),
+    idivm.quiet_at(integer, timestamptz),
     idivm.recompute_after_error(integer, boolean, text, text, text),
     idivm.refresh_alone(integer),
     idivm.refresh_among(integer[], integer[], integer[], boolean, boolean, jsonb),

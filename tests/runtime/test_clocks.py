@@ -155,6 +155,7 @@ def test_only_rows_that_come_and_go_are_changed(orc: Orchestrator) -> None:
 
 def test_a_view_says_as_of_when_it_is_right(orc: Orchestrator) -> None:
     prepare(orc)
+    orc.execute("INSERT INTO events (id, place, at) VALUES (1, 1, '2026-03-28 23:30:30+00')")
     orc.create_view("recent", QUERIES["window"])
     orc.create_view("daily", QUERIES["today"])
     orc.execute("UPDATE time_of_test SET now = '2026-03-29 00:31:00+00'")
