@@ -55,8 +55,10 @@ def with_clock(
     clocked = clocks.with_clock(analysis.plan, schema, name)
     if isinstance(clocked, Unsupported):
         return analysis, clocked
-    for statement in _create(connection, names, clocked.expressions, clocked.plan):
-        connection.execute(statement)
+    # A CTE that nothing reads may have the only comparison. The definition then has no time in it.
+    if clocked.expressions:
+        for statement in _create(connection, names, clocked.expressions, clocked.plan):
+            connection.execute(statement)
     query = SQL(dialect.write(to_sql(clocked.plan)))
     connection.execute(SQL("CREATE OR REPLACE VIEW {} AS {}").format(names.definition, query))
     return analyse(connection, analysis.definition), None
