@@ -69,6 +69,60 @@ QUERIES = {
 }
 
 
+TREES = {
+    "groups": QUERIES["groups"],
+    "rows": QUERIES["both_bounds"],
+    "dates": QUERIES["dates"],
+    "joined": "SELECT region, count(*) AS n, sum(size) AS total FROM events JOIN places USING (place)"
+    " WHERE at > CURRENT_TIMESTAMP - interval '1 hour' AND region <> 'region 2' GROUP BY region",
+    "twice": "SELECT a.place, count(*) AS n, sum(a.size * b.size) AS s FROM events a JOIN events b ON a.place = b.place"
+    " WHERE a.at > now() - interval '1 hour' AND b.at > now() - interval '1 hour' AND b.day <= CURRENT_DATE"
+    " GROUP BY a.place",
+    "filtered": "SELECT place, count(*) FILTER (WHERE at > now() - interval '1 hour') AS n, sum(size) AS total"
+    " FROM events GROUP BY place HAVING count(*) > 1",
+    "triangles": "SELECT count(*) AS n FROM events a, events b, events c WHERE a.place = b.size AND b.place = c.size"
+    " AND c.place = a.size AND a.at > now() - interval '1 day' AND b.at <= now()",
+    "paths": "SELECT sum(a.size) AS s FROM events a, places p, events b WHERE a.place = p.place AND p.place = b.size"
+    " AND (a.at > now() - interval '1 day' OR a.size = 1)",
+}
+"""Queries that view trees maintain, over all rows and over heavy and light parts."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["viewtree", "skew"])
+def test_view_trees_follow_the_time(
+    orc: Orchestrator, strategy: Literal["viewtree", "skew"]
+) -> None:
+    prepare(orc)
+    for name, query in TREES.items():
+        assert orc.create_view(name, query, strategy=strategy).strategy == strategy
+    orc.create_view("upper", "SELECT sum(n) AS n FROM joined", strategy=strategy)
+    rng = random.Random(7)
+    for _ in range(10):
+        change(orc, rng)
+        orc.refresh()
+        for name, query in TREES.items():
+            right = at_the_time(query)
+            different = (
+                f"(TABLE {name} EXCEPT ALL ({right})) UNION ALL (({right}) EXCEPT ALL TABLE {name})"
+            )
+            assert rows(orc, f"SELECT d::text FROM ({different}) AS d") == [], name
+    assert all(report.equal for report in orc.check())
+    assert rows(orc, "SELECT bool_or(recomputed) FROM idivm.history") == [(False,)]
+
+
+def test_a_tree_over_several_tables_at_once_is_refused(orc: Orchestrator) -> None:
+    """Only one table can be filtered by its leaf."""
+    prepare(orc)
+    query = (
+        "SELECT count(*) AS n FROM events a JOIN events b ON a.place = b.place"
+        " WHERE a.at > now() OR b.at > now()"
+    )
+    with pytest.raises(UnsupportedError, match="connected by more than equality"):
+        orc.create_view("v", query, strategy="viewtree")
+    assert orc.create_view("v", query).strategy != "recompute"
+
+
 @pytest.mark.slow
 @pytest.mark.sampled(3)
 def test_content_follows_the_time(orc: Orchestrator, part: int, whole: bool) -> None:
@@ -115,15 +169,23 @@ def test_a_temporal_view_is_explained(orc: Orchestrator) -> None:
     assert set(explained.graphs) >= {"plan"}
 
 
-@pytest.mark.parametrize("query", ["both_bounds", "filtered", "case"])
-def test_rows_that_turn_are_looked_up(orc: Orchestrator, query: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "strategy"),
+    [
+        *((QUERIES[name], "id") for name in ("both_bounds", "filtered", "case")),
+        *((TREES["joined"], strategy) for strategy in ("viewtree", "skew")),
+    ],
+)
+def test_rows_that_turn_are_looked_up(
+    orc: Orchestrator, query: str, strategy: Literal["id", "viewtree", "skew"]
+) -> None:
     """The planner does not know how few rows are between two bounds, and would read the whole content."""
     prepare(orc)
     orc.execute(
         "INSERT INTO events SELECT n, n % 10, n % 9, timestamptz '2026-03-29 00:00:00+00' + n * interval '1 s'"
         " FROM generate_series(1, 20000) AS n; ANALYZE events"
     )
-    orc.create_view("v", QUERIES[query])
+    orc.create_view("v", query, strategy=strategy)
     orc.execute("UPDATE time_of_test SET now = '2026-03-29 02:00:10+00'")
     orc.refresh()
     orc.execute("UPDATE time_of_test SET now = '2026-03-29 02:00:20+00'")
@@ -249,6 +311,19 @@ def test_a_time_in_a_subquery_may_belong_to_the_rows_outside(
     )
     orc.create_view("v", f"SELECT id FROM events e WHERE {negation}{found}")
     assert rows(orc, "SELECT id FROM v ORDER BY id") == ([(2,), (3,)] if negation else [(1,)])
+
+
+def test_a_time_that_nothing_reads_needs_no_clock(orc: Orchestrator) -> None:
+    prepare(orc)
+    query = (
+        "WITH unread AS (SELECT id FROM events WHERE at > now()) SELECT place, region FROM places"
+    )
+    view = orc.create_view("v", query, maintain="eager")
+    assert view.strategy != "recompute"
+    assert rows(orc, "SELECT has_clock FROM idivm.views") == [(False,)]
+    orc.execute("DELETE FROM places WHERE place > 3")
+    assert rows(orc, "SELECT count(*) FROM v") == [(4,)]
+    assert all(report.equal for report in orc.check())
 
 
 def test_dropping_a_view_drops_its_clock(orc: Orchestrator) -> None:

@@ -20,6 +20,7 @@ from orchestrator.algebra.operators.evaluation import Expansion
 from orchestrator.algebra.operators.group import Grouping
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.sort import Sort
 from orchestrator.algebra.plan import Plan, once
@@ -31,6 +32,7 @@ from orchestrator.algebra.recognition.local_conditions import make_local
 from orchestrator.algebra.recognition.null_equality import without_null_equality
 from orchestrator.algebra.recognition.repeated_tables import drop_repeated
 from orchestrator.algebra.recognition.split_sums import split_sums
+from orchestrator.algebra.recognition.timed_rows import join_clocks
 from orchestrator.algebra.scalar import TRUE
 from orchestrator.algebra.traversal import rewrite, walk
 from orchestrator.algebra.unsupported import NotModelledError
@@ -58,6 +60,7 @@ def recognize(plan: Plan) -> Plan:
     def as_block(rows: Operator) -> Block:
         """Return a join as a block on which all rewrites of joins were done."""
         block = flattened(rows)
+        join_clocks(block, symbols)
         without_null_equality(block)
         drop_repeated(block)
         make_local(block)
@@ -110,5 +113,8 @@ def _rows(root: Operator, as_block: Callable[[Operator], Block]) -> Operator:
         return root
     if block.lookups:
         return root
-    rewritten = block.rows(columns)
+    # Nothing above shows a column of a clock, which is part of a leaf now.
+    clocks = (scan for scan in walk(rows) if isinstance(scan, Scan) and scan.is_clock)
+    hidden = {column for clock in clocks for column in clock.columns}
+    rewritten = block.rows(column for column in columns if column not in hidden)
     return root.with_children((rewritten,)) if rows is not root else rewritten

@@ -154,8 +154,11 @@ def _add(block: Block, condition: Scalar) -> None:
 
 def is_linear(rows: Operator) -> bool:
     """Return whether a plan is a union of selections and projections of tables, such as a graph's edges
-    in both directions.
+    in both directions, or has the rows of such a plan that satisfy conditions on the time.
     """
+    if isinstance(rows, Projection) and isinstance(rows.input, Join):
+        of_rows = set(rows.columns) <= set(rows.input.left.columns)
+        return of_rows and all(item.is_unchanged for item in rows.items) and _is_part(rows.input)
     return isinstance(rows, UnionAll) and rows.tag is None and all(map(_is_part, rows.children))
 
 
@@ -164,6 +167,8 @@ def _is_part(rows: Operator) -> bool:
         return False
     if isinstance(rows, Selection | Projection | Sort):
         return _is_part(rows.children[0])
+    if isinstance(rows, Join):
+        return isinstance(rows.right, Scan) and rows.right.is_clock and _is_part(rows.left)
     return isinstance(rows, Scan) or is_linear(rows)
 
 

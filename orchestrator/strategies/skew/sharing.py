@@ -16,6 +16,7 @@ from sqlglot import exp
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dialect import write
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
@@ -101,7 +102,8 @@ def _of_atom(atom: Atom) -> tuple[object, tuple[str, ...]]:
 def _of_rows(rows: Operator, names: dict[Column, str]) -> Any:
     """Return a plan without the names of its columns, which are added to `names`."""
     if isinstance(rows, Scan):
-        names.update({output.column: f"c{output.attnum}" for output in rows.outputs})
+        letter = "t" if rows.is_clock else "c"
+        names.update({output.column: f"{letter}{output.attnum}" for output in rows.outputs})
         return rows.table.oid, rows.only
     if isinstance(rows, UnionAll):
         below = []
@@ -117,7 +119,7 @@ def _of_rows(rows: Operator, names: dict[Column, str]) -> Any:
         names.update({item.column: f"({_text(item.scalar, inner)})" for item in rows.items})
     else:
         names.update(inner)
-    own = _texts(rows.scalars, inner) if isinstance(rows, Selection) else ()
+    own = _texts(rows.scalars, inner) if isinstance(rows, Selection | Join) else ()
     return below_rows, own
 
 

@@ -180,7 +180,7 @@ class _NormalFormReader:
 
     def _below_projections(self) -> Operator:
         root = self.plan.root
-        while isinstance(root, Sort | Projection):
+        while isinstance(root, Sort | Projection) and not is_linear(root):
             root = root.children[0]
         return root
 

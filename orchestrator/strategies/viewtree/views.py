@@ -1,9 +1,8 @@
 """Relations of a view tree: leaves, joins, states, deltas and their application (papers/fivm.txt, section 5).
 
-A relation has keys and, for each key, elements of rings. A view sums up an atom's rows by its keys, or
-joins its children and sums out the variables that are not among its keys. The delta of a view is computed
-in the same way from a child's delta and the stored states of the other children, and is then added to the
-view's own state.
+A relation has keys and, for each key, elements of rings. A view sums up an atom's rows by its keys, or joins its
+children and sums out the variables that are not among its keys. The delta of a view is computed in the same way from
+a child's delta and the stored states of the other children, and is then added to the view's own state.
 """
 
 from __future__ import annotations
@@ -47,6 +46,7 @@ from orchestrator.engine.leaves import reads
 from orchestrator.engine.linear import linear_change
 from orchestrator.engine.states import Upkeep, store
 from orchestrator.strategies.around import show_around
+from orchestrator.strategies.idiff.rules.join import timed_change
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree import sums
 from orchestrator.strategies.viewtree.covariance import COVARIANCE_TYPE, TRIPLE
@@ -151,7 +151,7 @@ class Views:
 
     def change_of(self, atom: Atom) -> Bag:
         """Return the change of an atom's rows as a bag."""
-        bag = linear_change(atom.scan, self.composer)
+        bag = linear_change(atom.scan, self.composer, timed_change)
         assert bag is not None
         return bag
 

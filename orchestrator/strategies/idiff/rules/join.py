@@ -191,9 +191,8 @@ def _(operator: Join, inputs: tuple[Bag | None, ...], composer: Composer) -> Bag
     left, right = inputs
     for position, clock in enumerate(operator.children):
         if isinstance(clock, Scan) and clock.is_clock and inputs[position] is not None:
-            parts = _moved_clock(operator, position, clock, inputs[1 - position], composer)
-            return composer.held("joined", composer.union(operator.columns, parts))
-    parts = []
+            return _moved_clock(operator, position, clock, inputs[1 - position], composer)
+    parts: list[Part] = []
     if left is not None:
         left = composer.held("rows", left)
         parts.append((left.sign, Join(left.plan, operator.right, operator.condition)))
@@ -212,9 +211,15 @@ def _need_indexes(rows: Operator, crossing: Crossing, composer: Composer) -> Non
             composer.lookups += (Lookup(atom, (c,)) for c in crossing.by if c in atom.columns)
 
 
+def timed_change(operator: Join, changed: Bag | None, composer: Composer) -> Bag:
+    """Return the change of the rows that satisfy conditions on the time: of a join with a clock on the right."""
+    assert isinstance(operator.right, Scan)
+    return _moved_clock(operator, 1, operator.right, changed, composer)
+
+
 def _moved_clock(
     operator: Join, position: int, clock: Scan, changed: Bag | None, composer: Composer
-) -> list[Part]:
+) -> Bag:
     """Return the change of R ⋈_φ C, where the single row of the clock C is only ever updated.
 
     Nothing above reads columns of C, so pairs that stay do not change. With R and C the new states, and ↑ and ↓
@@ -251,7 +256,7 @@ def _moved_clock(
             (negated, entering(changed.plan)),
             (changed.sign, leaving(changed.plan)),
         ]
-    return parts
+    return composer.held("joined", composer.union(operator.columns, parts))
 
 
 @conditions.register
