@@ -65,6 +65,7 @@ DECLARE
     held integer[];
     lower_view text;
     closed regclass;
+    reason text;
     pending boolean;
     started timestamptz;
     state text;
@@ -137,8 +138,11 @@ BEGIN
                 FROM idivm.view_sources vs JOIN idivm.sources s ON s.id = vs.source
                 WHERE vs.view = view_id AND s.relation = ANY (shut) ORDER BY s.relation LIMIT 1;
                 IF FOUND THEN
-                    error := idivm.note_error(view_id, '42501', coalesce(
-                        idivm.unreadable(view_id), format('permission denied for table %s', closed)), '');
+                    reason := idivm.unreadable(view_id);
+                    IF reason IS NULL AND NOT snapshot_is_fixed THEN
+                        reason := format('permission denied for table %s', closed);
+                    END IF;
+                    error := CASE WHEN reason IS NOT NULL THEN idivm.note_error(view_id, '42501', reason, '') END;
                 END IF;
             END IF;
             IF one_cut AND drifted IS NULL THEN
