@@ -93,7 +93,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             and item.path.name not in BOTH_FORMS
         ):
             return True
-        share = 2 if cases[case] >= REPEATED and _needs_a_server(item) else 1
+        is_repeated = cases[case] >= REPEATED and _needs_a_server(item)
+        share = 2 if is_repeated or item.get_closest_marker("slow") else 1
         if marker := item.get_closest_marker("sampled"):
             share = int(marker.args[0])
         if is_older:

@@ -19,7 +19,7 @@ from orchestrator.deltascript.costing import (
     within_time,
 )
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.nulls import lookups, with_records, without_nulls
+from orchestrator.deltascript.nulls import lookups, split_by_nulls, with_records, without_nulls
 from orchestrator.deltascript.plan import Apply, Assign, Program, Query
 from orchestrator.deltascript.query import query_code, stored
 from orchestrator.deltascript.writer import (
@@ -82,7 +82,7 @@ def switched_where_large(
 
 def _by_nulls(names: Names, step: Assign, query: Query) -> Code:
     """Return the statement for a query of the step, and a simpler one for diffs without NULLs."""
-    code = _assigned(replace(step, query=query), names)
+    code = _assigned(replace(step, query=split_by_nulls(query)), names)
     simplified = without_nulls(step.query)
     if simplified is None:
         return code

@@ -67,10 +67,17 @@ BEGIN
 END
 $$;
 
+-- Return the rights of which one is needed to lock a table against writers.
+CREATE OR REPLACE FUNCTION idivm.locking_rights() RETURNS text
+    LANGUAGE sql STABLE
+    RETURN 'UPDATE, DELETE, TRUNCATE'
+           || CASE WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 >= 170000 THEN ', MAINTAIN' ELSE '' END;
+
 -- Lock tables in a mode, and synchronous views, until the end of the transaction. Writers take such locks in the
 -- order of their statements. To avoid deadlocks, this function waits for one lock at a time and releases all others
 -- meanwhile, except the locks that everybody takes in the same order: the eager lock, then synchronous views by ID.
--- If writers follow each other so closely that one of the locks is always taken, it waits for the tables in order.
+-- If writers follow each other so closely that one of the locks is always taken, it waits for the tables in order,
+-- with the eager lock only for a moment.
 -- It locks the tables `to_read` as a query would lock them later, so that no query waits for a TRUNCATE whose
 -- transaction waits for one of these views. With `eager`, it takes the eager lock first. A wait for a table then
 -- delays all writers of eager views, so it soon gives up the wait and tries again.
@@ -81,7 +88,8 @@ CREATE OR REPLACE FUNCTION idivm.hold_still(tables regclass[], mode text, synchr
 AS $$
 DECLARE
     in_order boolean := tables = '{}' AND to_read = '{}';
-    is_patient boolean := current_setting('lock_timeout') <> '0'
+    patience text := current_setting('lock_timeout');
+    is_patient boolean := patience <> '0'
         OR NOT EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager');
     relation regclass;
     view_id integer;
@@ -145,6 +153,10 @@ BEGIN
     END LOOP;
     IF eager THEN
         PERFORM idivm.lock_eager();
+        -- A transaction that holds one of the tables may wait for this lock. PostgreSQL would cancel either of the two,
+        -- so this one gives up before PostgreSQL looks for a deadlock.
+        PERFORM set_config('lock_timeout', (extract(epoch FROM least(
+            nullif(patience, '0')::interval, current_setting('deadlock_timeout')::interval / 2)) * 1000)::integer::text, true);
     END IF;
     FOREACH relation IN ARRAY to_read LOOP
         EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', relation);
@@ -155,6 +167,7 @@ BEGIN
     FOREACH relation IN ARRAY tables LOOP
         EXECUTE format('LOCK TABLE %s IN %s MODE', relation, mode);
     END LOOP;
+    PERFORM set_config('lock_timeout', patience, true) WHERE eager;
     PERFORM pg_advisory_xact_lock(idivm.lock_class(), id)
     FROM (SELECT id FROM unnest(synchronous) AS id ORDER BY id) AS ordered;
 END
@@ -283,7 +296,7 @@ BEGIN
               WHERE NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation)
                 -- Users may drop a view although they may not lock its tables.
                 AND (NOT readers OR pg_has_role(c.relowner, 'USAGE')
-                     OR has_table_privilege(c.oid, 'UPDATE, DELETE, TRUNCATE'))
+                     OR has_table_privilege(c.oid, idivm.locking_rights()))
               ORDER BY s.relation),
         CASE WHEN readers THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END);
 END

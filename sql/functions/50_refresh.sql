@@ -60,9 +60,12 @@ DECLARE
     suspects integer[] := CASE WHEN apart THEN ordered
                                ELSE ARRAY(SELECT e.view FROM idivm.view_errors e WHERE e.view = ANY (ordered)) END;
     failed integer[] := '{}';
+    shut regclass[];
     drifted integer[];
     held integer[];
     lower_view text;
+    closed regclass;
+    reason text;
     pending boolean;
     started timestamptz;
     state text;
@@ -101,11 +104,22 @@ BEGIN
                 -- Under READ COMMITTED each statement below would see a later state. So exclude the writers of all
                 -- tables until this transaction ends: the group is one cut, and no change is both in a state and still
                 -- pending. Synchronous views that are read must not change either.
+                -- A table that may not be locked fails its own views, and before they wait for it: a TRUNCATE of this table
+                -- may wait for the synchronous views that are locked here.
+                shut := ARRAY(SELECT DISTINCT c.oid::regclass
+                              FROM idivm.view_sources vs
+                              JOIN idivm.sources s ON s.id = vs.source
+                              JOIN pg_class c ON c.oid = s.relation
+                              WHERE vs.view = ANY (ordered) AND c.relkind IN ('r', 'p')
+                                AND NOT has_table_privilege(c.oid, CASE WHEN snapshot_is_fixed THEN 'SELECT'
+                                                                        ELSE idivm.locking_rights() END)
+                                AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation));
                 PERFORM idivm.hold_sources(
                     ARRAY(SELECT DISTINCT s.relation
                           FROM idivm.view_sources vs
                           JOIN idivm.sources s ON s.id = vs.source
                           WHERE NOT snapshot_is_fixed AND vs.view = ANY (ordered) AND vs.view <> ALL (synchronous)
+                            AND s.relation <> ALL (shut)
                             AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation)
                           ORDER BY s.relation),
                     ARRAY(SELECT id FROM unnest(synchronous) AS id WHERE id = ANY (ordered) ORDER BY id),
@@ -118,6 +132,18 @@ BEGIN
                             AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation)
                           ORDER BY 1));
                 one_cut := true;
+            END IF;
+            IF one_cut AND shut <> '{}' THEN
+                SELECT s.relation INTO closed
+                FROM idivm.view_sources vs JOIN idivm.sources s ON s.id = vs.source
+                WHERE vs.view = view_id AND s.relation = ANY (shut) ORDER BY s.relation LIMIT 1;
+                IF FOUND THEN
+                    reason := idivm.unreadable(view_id);
+                    IF reason IS NULL AND NOT snapshot_is_fixed THEN
+                        reason := format('permission denied for table %s', closed);
+                    END IF;
+                    error := CASE WHEN reason IS NOT NULL THEN idivm.note_error(view_id, '42501', reason, '') END;
+                END IF;
             END IF;
             IF one_cut AND drifted IS NULL THEN
                 BEGIN
@@ -133,7 +159,9 @@ BEGIN
             IF one_cut AND held IS NULL THEN
                 held := idivm.held_views(ordered);
             END IF;
-            IF one_cut AND view_id = ANY (held) THEN
+            IF error IS NOT NULL THEN
+                NULL;
+            ELSIF one_cut AND view_id = ANY (held) THEN
                 UPDATE idivm.watermarks w SET held_since = clock_timestamp()
                 WHERE w.view = view_id AND w.held_since IS NULL AND idivm.has_pending(view_id);
             ELSIF one_cut AND view_id = ANY (suspects) THEN

@@ -325,7 +325,10 @@ BEGIN
         IF view_id IN (SELECT idivm.synchronous_views()) THEN
             PERFORM idivm.hold_writers(ARRAY[view_id], true);
         END IF;
-        IF pg_try_advisory_xact_lock(idivm.lock_class(), view_id)
+        -- A view above may be locked by another session, and then goes the next time.
+        IF NOT EXISTS (SELECT FROM idivm.views v JOIN idivm.sources s ON s.relation = v.state
+                       JOIN idivm.view_sources vs ON vs.source = s.id WHERE v.id = view_id)
+           AND pg_try_advisory_xact_lock(idivm.lock_class(), view_id)
            AND EXISTS (SELECT FROM idivm.broken_off b WHERE b.id = view_id) THEN
             PERFORM idivm.drop_lost_table(view_id);
             PERFORM idivm.note_dropped(v.id, v.name, 'DROP ... CASCADE of something that it reads')

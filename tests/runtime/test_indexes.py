@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from stepping import differences
 
+from orchestrator import catalog
 from orchestrator.deltascript.plan import StateTable
 
 pytestmark = pytest.mark.integration
@@ -159,3 +161,17 @@ def test_the_plan_follows_indexes_that_come_and_go(orc):
     assert not report.recomputed
     assert orc.refresh("v")[0].changed == 0
     assert all(report.equal for report in orc.check())
+
+
+def test_a_key_that_is_lost_while_indexes_are_compared(orc, monkeypatch):
+    orc.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, k int); CREATE TABLE u (k int PRIMARY KEY, n int);"
+        "INSERT INTO t VALUES (1, 1), (2, 1); INSERT INTO u VALUES (1, 5)"
+    )
+    orc.create_view("v", "SELECT t.id, u.n FROM t JOIN u USING (k)", strategy="viewtree")
+    orc.connection.execute("ALTER TABLE t DROP CONSTRAINT t_pkey; INSERT INTO t VALUES (2, 1)")
+    # As if the key had gone after this question.
+    monkeypatch.setattr(catalog, "views_to_replan", lambda connection, among: [])
+    orc.refresh()
+    assert differences(orc.connection, "v") == []
+    assert orc.view("v").strategy != "viewtree"

@@ -469,3 +469,16 @@ def test_a_refresh_comes_to_partitions_by_their_table_as_everybody_does(base, se
     refresher.rollback()
     base.refresh("sums")
     assert base.check("sums")[0].equal
+
+
+def test_a_view_stays_until_those_above_it_can_go(base, session):
+    base.create_view("lower_view", "SELECT k, m FROM b")
+    base.create_view("upper_view", "SELECT sum(m) AS s FROM lower_view")
+    refresher = session()
+    refresher(f"SELECT pg_advisory_xact_lock(idivm.lock_class(), {base.view('upper_view').id})")
+    base.connection.execute("DROP VIEW lower_view CASCADE")
+    swept = "SELECT idivm.drop_orphans()"
+    assert base.connection.execute(swept).fetchone() == (0,)
+    refresher.commit()
+    assert base.connection.execute(swept).fetchone() == (2,)
+    assert base.views() == []

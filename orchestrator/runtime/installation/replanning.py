@@ -73,7 +73,12 @@ def _reconsider(connection: Connection[Any], view: ViewInfo) -> None:
     """
     known = indexes.as_indexed(connection, view.plan)
     options = parse_options(view.options.items())
-    plan = current_plan(connection, view, options, known)
+    try:
+        plan = current_plan(connection, view, options, known)
+    except UnsupportedError:
+        # The index was that of a key, which a table has lost since.
+        replan(connection, view)
+        return
     before, after = view.plan.program, plan.program
     if (before.strategy, before.states, before.script) != (
         after.strategy,
