@@ -25,7 +25,7 @@ COMMENT ON FUNCTION idivm.clock_moved(integer) IS
 -- then holds for all times in between. Both are false where it would take more than a look into indexes to tell, and
 -- for views whose rows are compared with more than columns of tables.
 CREATE OR REPLACE FUNCTION idivm.quiet_at(view_id integer, at timestamptz, OUT quiet boolean, OUT steady boolean)
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
 AS $$
 DECLARE
     program regprocedure := to_regprocedure(format('idivm_state.%I(timestamptz)', 'clock_' || view_id || '_quiet'));
@@ -46,10 +46,10 @@ BEGIN
     END IF;
     EXECUTE format('SELECT * FROM %s($1)', program::regproc) INTO quiet, steady USING at;
 EXCEPTION WHEN OTHERS THEN
-    IF idivm.ends_refresh(sqlstate) THEN
+    IF idivm.ends_refresh(sqlstate) AND sqlstate <> '55P03' THEN
         RAISE;
     END IF;
-    -- A right was taken away, or the time is out of range. The refresh reports it.
+    -- A table is locked, a right was taken away, or the time is out of range. Only the refresh waits, or reports it.
     quiet := false;
     steady := false;
 END

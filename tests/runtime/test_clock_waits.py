@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -183,6 +183,20 @@ def test_an_index_is_read_and_not_the_table(events: Orchestrator) -> None:
         assert quiet_until(events) is not None
         # About twenty times are tried, each with a row for both bounds, and a row of the clock.
         assert rows(events, read)[0][0] - before < 100
+
+
+def test_nobody_waits_for_a_locked_table(
+    events: Orchestrator, connect: Callable[[], psycopg.Connection[Any]]
+) -> None:
+    events.create_view("v", LATELY)
+    move(events, "00:31:00")
+    other = connect()
+    other.execute("BEGIN; LOCK TABLE events")
+    events.connection.execute("SET statement_timeout = '60s'")
+    assert state(events) == "behind"
+    assert quiet_until(events) is None
+    other.execute("COMMIT")
+    assert state(events) == "fresh"
 
 
 def test_views_above_are_served_as_the_views_that_change_by_themselves(
