@@ -20,6 +20,8 @@ from orchestrator.catalog.relations import relation_oid, visible_names
 from orchestrator.deltascript.plan import VERSION, Initialised, MaintenancePlan
 from orchestrator.errors import NotFoundError, RightsError, UsageError, near_miss
 
+DROPPED = "The view was dropped meanwhile; `idivm list` shows those there are."
+
 
 @dataclass(frozen=True)
 class ViewInfo:
@@ -216,7 +218,7 @@ def view_by_id(connection: Connection[Any], view_id: int) -> ViewInfo:
     """Return the maintained view with this ID."""
     views = _views(connection, SQL("v.id = %s"), view_id)
     if not views:
-        raise NotFoundError("The view was dropped meanwhile; `idivm list` shows those there are.")
+        raise NotFoundError(DROPPED)
     return views[0]
 
 

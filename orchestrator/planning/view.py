@@ -22,12 +22,13 @@ from orchestrator.algebra.passes.complete_orders import determined
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.catalog import ViewInfo
 from orchestrator.catalog import costs as catalog_costs
+from orchestrator.catalog import views as catalog_views
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     Evidence,
     MaintenancePlan,
 )
-from orchestrator.errors import RightsError, UnsupportedError
+from orchestrator.errors import NotFoundError, RightsError, UnsupportedError
 from orchestrator.frontend.analysis import TOO_DEEP, Analysis, analyse
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ParsedOptions
@@ -53,7 +54,8 @@ def plan_view(
     query `before`.
     """
     oid = catalog.relation_oid(connection, names.definition)
-    assert oid is not None
+    if oid is None:
+        raise NotFoundError(catalog_views.DROPPED)
     # PostgreSQL prints strings according to the settings of the session.
     catalog.take_settings(connection, AS_WRITTEN)
     analysis = analyse(connection, oid)
