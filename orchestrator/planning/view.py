@@ -22,13 +22,12 @@ from orchestrator.algebra.passes.complete_orders import determined
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.catalog import ViewInfo
 from orchestrator.catalog import costs as catalog_costs
-from orchestrator.catalog import views as catalog_views
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     Evidence,
     MaintenancePlan,
 )
-from orchestrator.errors import NotFoundError, RightsError, UnsupportedError
+from orchestrator.errors import VIEW_DROPPED, NotFoundError, RightsError, UnsupportedError
 from orchestrator.frontend.analysis import TOO_DEEP, Analysis, analyse
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ParsedOptions
@@ -55,7 +54,7 @@ def plan_view(
     """
     oid = catalog.relation_oid(connection, names.definition)
     if oid is None:
-        raise NotFoundError(catalog_views.DROPPED)
+        raise NotFoundError(VIEW_DROPPED)
     # PostgreSQL prints strings according to the settings of the session.
     catalog.take_settings(connection, AS_WRITTEN)
     analysis = analyse(connection, oid)
