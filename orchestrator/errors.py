@@ -16,6 +16,9 @@ class UsageError(IdivmError):
     """The request itself is malformed: an unknown option, a bad value, a statement out of place."""
 
 
+VIEW_DROPPED = "The view was dropped meanwhile; `idivm list` shows those there are."
+
+
 class NotFoundError(IdivmError):
     """A named view, table or file does not exist."""
 

@@ -18,7 +18,7 @@ from orchestrator.catalog import ascii_json
 from orchestrator.catalog.dropped import dropped_view
 from orchestrator.catalog.relations import relation_oid, visible_names
 from orchestrator.deltascript.plan import VERSION, Initialised, MaintenancePlan
-from orchestrator.errors import NotFoundError, RightsError, UsageError, near_miss
+from orchestrator.errors import VIEW_DROPPED, NotFoundError, RightsError, UsageError, near_miss
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def view_by_id(connection: Connection[Any], view_id: int) -> ViewInfo:
     """Return the maintained view with this ID."""
     views = _views(connection, SQL("v.id = %s"), view_id)
     if not views:
-        raise NotFoundError("The view was dropped meanwhile; `idivm list` shows those there are.")
+        raise NotFoundError(VIEW_DROPPED)
     return views[0]
 
 

@@ -189,7 +189,9 @@ def _split(tree: Tree, select: exp.Select) -> None:
     ]
     alias = _unused_alias(tree)
     for output in select.expressions:
-        if isinstance(output, exp.Column) and names[_field(output)] != output.name:
+        # A lateral query may show a column of another item of FROM.
+        is_column = isinstance(output, exp.Column)
+        if is_column and names.get(_field(output), output.name) != output.name:
             output.replace(exp.Alias(this=output.copy(), alias=dialect.identifier(output.name)))
     for column in _read_columns(select) or ():
         column.replace(dialect.reference(names[_field(column)], alias))
@@ -205,6 +207,13 @@ def _split(tree: Tree, select: exp.Select) -> None:
 def _items(select: exp.Select) -> list[Tree]:
     source = select.args.get("from_")
     return [source.this, *(join.this for join in _joins(select))] if source else []
+
+
+def _aliases(item: Tree) -> set[str]:
+    """Return the names that an item of FROM gives to its columns; a join in parentheses has several."""
+    joined = item.args.get("joins") or []
+    names = {item.alias_or_name} if item.alias_or_name else _aliases(item.this)
+    return names.union(*(_aliases(join.this) for join in joined))
 
 
 def _joins(select: exp.Select) -> list[exp.Join]:
@@ -254,7 +263,7 @@ def _read_columns(select: exp.Select) -> list[exp.Column] | None:
 
     Return None if this cannot be told.
     """
-    aliases = {item.alias_or_name for item in _items(select)}
+    aliases: set[str] = set().union(*map(_aliases, _items(select)))
     nodes = [
         node
         for name, clause in select.args.items()

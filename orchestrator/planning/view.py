@@ -27,7 +27,7 @@ from orchestrator.deltascript.plan import (
     Evidence,
     MaintenancePlan,
 )
-from orchestrator.errors import RightsError, UnsupportedError
+from orchestrator.errors import VIEW_DROPPED, NotFoundError, RightsError, UnsupportedError
 from orchestrator.frontend.analysis import TOO_DEEP, Analysis, analyse
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ParsedOptions
@@ -53,7 +53,8 @@ def plan_view(
     query `before`.
     """
     oid = catalog.relation_oid(connection, names.definition)
-    assert oid is not None
+    if oid is None:
+        raise NotFoundError(VIEW_DROPPED)
     # PostgreSQL prints strings according to the settings of the session.
     catalog.take_settings(connection, AS_WRITTEN)
     analysis = analyse(connection, oid)

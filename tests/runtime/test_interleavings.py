@@ -7,6 +7,8 @@ from psycopg.errors import LockNotAvailable, SerializationFailure
 from stepping import Session, differences
 
 from orchestrator.catalog.serving import look
+from orchestrator.errors import NotFoundError
+from orchestrator.runtime.installation import replanning
 
 pytestmark = pytest.mark.integration
 
@@ -482,3 +484,11 @@ def test_a_view_stays_until_those_above_it_can_go(base, session):
     refresher.commit()
     assert base.connection.execute(swept).fetchone() == (2,)
     assert base.views() == []
+
+
+def test_a_view_that_is_dropped_before_it_is_planned_again(base, connect):
+    base.create_view("v", QUERY)
+    view = base.view("v")
+    connect().execute(f"DROP VIEW idivm_def.v{view.id} CASCADE")
+    with pytest.raises(NotFoundError, match="dropped meanwhile"):
+        replanning.replan(base.connection, view)

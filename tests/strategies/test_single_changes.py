@@ -98,6 +98,26 @@ def test_one_group_by_null_has_no_other_group_read_more(orc, groups):
     assert all(report.equal for report in orc.check())
 
 
+@pytest.mark.parametrize("strategy", ["id", "tuple"])
+def test_a_group_by_null_of_a_join_in_parentheses(orc, strategy):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, g int, h int, v int)")
+    orc.create_view(
+        "lists",
+        "SELECT x.a, t.g, string_agg(t.v::text, ',') AS r FROM (VALUES (1, 2), (NULL, 3)) AS x (a, b)"
+        " JOIN t ON t.h = x.b GROUP BY x.a, t.g",
+        strategy=strategy,
+    )
+    for change in (
+        "INSERT INTO t VALUES (1, 1, 2, 10), (2, NULL, 2, 20), (3, 1, 3, 30), (4, NULL, 3, 40)",
+        "UPDATE t SET v = v + 1",
+        "DELETE FROM t WHERE g IS NULL",
+    ):
+        orc.execute(change)
+        [report] = orc.refresh()
+        assert not report.recomputed
+        assert orc.check("lists")[0].equal, change
+
+
 def _big_rows_read(orc) -> int:
     [count] = orc.connection.execute(
         "SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)"
