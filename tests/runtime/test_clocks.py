@@ -82,8 +82,8 @@ TREES = {
     " FROM events GROUP BY place HAVING count(*) > 1",
     "triangles": "SELECT count(*) AS n FROM events a, events b, events c WHERE a.place = b.size AND b.place = c.size"
     " AND c.place = a.size AND a.at > now() - interval '1 day' AND b.at <= now()",
-    "paths": "SELECT sum(a.size) AS s FROM events a, places p, events b WHERE a.place = p.place AND p.place = b.size"
-    " AND (a.at > now() - interval '1 day' OR a.size = 1)",
+    "paths": "SELECT region, sum(a.size) AS s FROM events a, places p, events b WHERE a.place = p.place"
+    " AND p.place = b.size AND (a.at > now() - interval '1 day' OR a.size = 1) GROUP BY region",
 }
 """Queries that view trees maintain, over all rows and over heavy and light parts."""
 
