@@ -96,7 +96,9 @@ def test_view_trees_follow_the_time(
     prepare(orc)
     for name, query in TREES.items():
         assert orc.create_view(name, query, strategy=strategy).strategy == strategy
-    orc.create_view("upper", "SELECT sum(n) AS n FROM joined", strategy=strategy)
+    if strategy == "viewtree":
+        # The content of a skew view is a query, whose changes no view above can follow.
+        orc.create_view("upper", "SELECT sum(n) AS n FROM joined", strategy=strategy)
     rng = random.Random(7)
     for _ in range(10):
         change(orc, rng)
