@@ -17,6 +17,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.traversal import walk
+from orchestrator.algebra.unsupported import NotModelledError
 
 EXACT = frozenset(
     {
@@ -44,6 +45,14 @@ def look_alike(columns: Iterable[Column], types: Mapping[str, ColumnType]) -> tu
     ()
     """
     return tuple(column for column in columns if not _is_exact(column, types.get(column.symbol)))
+
+
+def refuse_arrays(columns: Iterable[Column], types: Mapping[str, ColumnType]) -> None:
+    """Refuse to take a column of arrays from one row of a group: `array_agg` would join the arrays to one."""
+    for column in columns:
+        known = types.get(column.symbol)
+        if (known.name if known is not None else column.type or "").endswith("[]"):
+            raise NotModelledError("arrays are not netted as bags", str(column))
 
 
 def _is_exact(column: Column, known: ColumnType | None) -> bool:

@@ -34,7 +34,7 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.engine.composer import Changes, Composer
 from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update, variables
-from orchestrator.engine.distinguishable import EXACT, image, look_alike
+from orchestrator.engine.distinguishable import EXACT, image, look_alike, refuse_arrays
 from orchestrator.engine.prune_outputs import pruned
 from orchestrator.engine.terms import renamed
 from orchestrator.sqltext import fitted_name
@@ -208,6 +208,7 @@ class Upkeep:
         """Return the inserted rows that are not deleted again, compared by identity."""
         composer, state = self.composer, self.state
         rest = [column for column in columns if column not in state.ids]
+        refuse_arrays(rest, composer.types)
         keys = [
             Item(composer.column("image"), scalar)
             for column in rest
@@ -230,8 +231,6 @@ class Upkeep:
         """Return expressions that are equal only for identical values."""
         known = self.composer.types.get(column.symbol)
         name = known.name if known is not None else column.type or ""
-        if name.endswith("[]"):
-            raise NotModelledError("arrays are not netted as bags", str(column))
         if name == "numeric":
             return [Scalar.column(column), filled("scale(x)", x=column)]
         return [Scalar.column(column) if name in EXACT else filled("ROW(x)::text", x=column)]

@@ -39,7 +39,7 @@ from orchestrator.deltascript.plan import CONTENT, Merged
 from orchestrator.deltascript.plan import Column as ShownColumn
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag
-from orchestrator.engine.distinguishable import look_alike
+from orchestrator.engine.distinguishable import look_alike, refuse_arrays
 from orchestrator.engine.terms import projected, renamed, same
 from orchestrator.strategies.idiff.bags import unnumbered
 from orchestrator.strategies.idiff.failing import fails_above_a_join, may_fail
@@ -218,6 +218,7 @@ def _net(change: Bag, columns: Sequence[Column], reader: _Reader) -> Bag:
         plan = Projection(plan, (*map(Item.kept, plan.columns), Item(image, text)))
         by.append(image)
     rest = [column for column in columns if column not in by]
+    refuse_arrays(rest, reader.types)
     net = reader.column("net")
     calls = [Aggregate(net, filled("sum(x)", x=change.sign))]
     given = {column: reader.fresh(column, "") for column in rest}
