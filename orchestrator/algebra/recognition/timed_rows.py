@@ -27,7 +27,7 @@ def join_clocks(block: Block, symbols: Symbols) -> None:
     >>> [leaf.label for leaf in block.leaves], block.conditions
     (['devices_parts', 'π did, category'], [Scalar(device = did)])
     >>> block.leaves[1].input.label
-    '⋈ did > e1'
+    '⋈ did > e1_2'
     """
     for clock in [leaf for leaf in block.leaves if isinstance(leaf, Scan) and leaf.is_clock]:
         number = block.leaves.index(clock)
