@@ -75,6 +75,9 @@ OLDEST, BETWEEN = 8, 20
 REPEATED = 4
 """Of a test that needs a server and has so many cases or more, every second one is run."""
 
+SLOW = 3
+"""Of a slow test, one of so many cases is run."""
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what only repeats other tests: on older versions, in the C form, of marked functions."""
@@ -93,8 +96,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             and item.path.name not in BOTH_FORMS
         ):
             return True
-        is_repeated = cases[case] >= REPEATED and _needs_a_server(item)
-        share = 2 if is_repeated or item.get_closest_marker("slow") else 1
+        share = 2 if cases[case] >= REPEATED and _needs_a_server(item) else 1
+        if item.get_closest_marker("slow"):
+            share = SLOW
         if marker := item.get_closest_marker("sampled"):
             share = int(marker.args[0])
         if is_older:

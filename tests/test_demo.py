@@ -98,6 +98,7 @@ def test_the_data_of_the_package_is_loaded_in_the_order_of_time(
     assert rows == [(0, 1), (1, 2), (2, 10)]
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_and_its_views_are_right(
     plain_dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

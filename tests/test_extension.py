@@ -198,6 +198,7 @@ def test_makes_the_same_catalog_as_the_program(database: Database) -> None:
         assert migrate(extended) == []
 
 
+@pytest.mark.slow
 def test_updates_from_old_and_new_versions(
     database: Database, ship: Callable[[Path], None], further: Path
 ) -> None:

@@ -211,6 +211,7 @@ def test_a_standby_is_read_and_says_that_it_takes_no_changes(
         assert "is a standby" in said(*command, status=2), command
 
 
+@pytest.mark.slow
 def test_a_standby_that_is_promoted(primary: TestServer, started: Callable[..., Any]) -> None:
     dsn = primary.conninfo("test")
     views_and_changes(dsn)
@@ -250,6 +251,7 @@ def database(server: TestServer, name: str) -> Iterator[str]:
     yield server.conninfo(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clone", [False, True], ids=["another cluster", "a clone"])
 @pytest.mark.parametrize("first", ["refresh", "create"])
 def test_a_dump_whose_transactions_are_yet_to_come(
@@ -380,7 +382,7 @@ SCHEMA_THEN_DATA = {
 @pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("parts", SCHEMA_THEN_DATA.values(), ids=SCHEMA_THEN_DATA)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_a_dump_restored_into_its_own_cluster(pg: TestServer, parts: list[list[str]]) -> None:
     """Its transactions are known there, and capture logs the rows that come with the data."""
     with pg.database(migrated=True) as dsn, pg.database(migrated=False) as restored:

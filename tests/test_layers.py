@@ -159,6 +159,7 @@ def given_names(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
 
 
+@pytest.mark.slow
 def test_no_name_is_a_vague_word() -> None:
     vague = [
         f"{where}:{line}: {name}"

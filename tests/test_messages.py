@@ -154,6 +154,7 @@ def test_a_database_that_does_not_exist(said, dsn, capfd):
     assert 'database "nowhere" does not exist' in one_sentence(capfd.readouterr().err)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["starting", "loading"])
 def test_ctrl_c_while_the_program_starts(tmp_path, moment):
     # What the program imports waits until it is interrupted.
@@ -176,12 +177,14 @@ def test_ctrl_c_while_the_program_starts(tmp_path, moment):
     assert "Interrupted" in one_sentence(errors.decode())
 
 
+@pytest.mark.slow
 def test_a_closed_standard_output(said, dsn):
     with process("list", dsn=dsn, stdout=None, preexec_fn=lambda: os.close(1)) as running:
         _, errors = running.communicate()
     assert (running.returncode, errors) == (0, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
 @pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["explain", "totals"]])
 def test_a_full_standard_output(said, dsn, arguments):

@@ -119,6 +119,7 @@ def test_the_command_line_gets_its_arguments(checkout: Checkout) -> None:
     assert checkout.run("idivm", "sql", "-c", "SELECT 1; --") == (4, "sql -c SELECT 1; --\n", "")
 
 
+@pytest.mark.slow
 def test_a_changed_project_is_installed_again(checkout: Checkout) -> None:
     before = checkout.installs
     with (checkout.folder / "pyproject.toml").open("a") as project:
@@ -139,6 +140,7 @@ def test_an_environment_that_no_longer_runs_is_made_again(checkout: Checkout) ->
     assert "making a Python environment" in err
 
 
+@pytest.mark.slow
 def test_the_tests_come_last_and_know_what_failed_before(checkout: Checkout) -> None:
     status, out, _ = checkout.run("test", "-k", "word", env={"MYPY_FAILS": "1"})
     assert status == 1

@@ -42,7 +42,7 @@ def created(scene: Scene, query: str, mode: str) -> list[str]:
     return names
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(21)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_code_of_an_untrusted_role_is_refused_and_not_run(
@@ -57,7 +57,7 @@ def test_code_of_an_untrusted_role_is_refused_and_not_run(
     assert scene.caught() == set()
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", HARMLESS)
 def test_what_runs_in_the_attackers_own_writes_runs_as_the_attacker(
@@ -93,7 +93,7 @@ def read(scene: Scene, names: list[str]) -> None:
         )
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", LATER)
 def test_code_that_comes_later_is_not_run(high: Scene, kind: str, mode: str) -> None:

@@ -55,6 +55,7 @@ LATER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kind", LATER)
 def test_code_that_comes_later_is_not_run(scene: Scene, kind: str, strategy: str) -> None:
@@ -155,6 +156,7 @@ def test_a_view_that_a_superuser_plans_again_keeps_its_owner(
     assert scene.orc.check("v")[0].equal
 
 
+@pytest.mark.slow
 def test_a_superuser_does_not_run_what_the_owner_of_a_view_trusts(
     scene: Scene, plain_dsn: str
 ) -> None:

@@ -23,7 +23,7 @@ def test_every_suite_can_be_read():
         assert {view.changes for view in suite.views} - {None} <= set(suite.updates)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_a_view_is_measured_beside_strategies_and_beside_its_query(dsn, tmp_path):
     report = auto.run(

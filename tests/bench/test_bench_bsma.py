@@ -80,7 +80,7 @@ def test_the_seed_decides_the_data(orc: Orchestrator) -> None:
     assert seen[0] == seen[1] != seen[2]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.name)
 def test_every_view_is_kept_right_by_every_strategy(
     network: Orchestrator, query: bsma.Query
@@ -100,7 +100,7 @@ def test_every_view_is_kept_right_by_every_strategy(
     assert network.connection.execute(query.text.encode()).fetchall() != before
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_measures_and_leaves_nothing(pg_version: int, tmp_path: Path) -> None:
     with durable_server(pg_version) as dsn:
@@ -121,7 +121,7 @@ def test_measures_and_leaves_nothing(pg_version: int, tmp_path: Path) -> None:
     assert draw_bsma(report, path) == path and path.stat().st_size > 1000
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_measures_cold(pg_version: int) -> None:
     report = bsma.run(

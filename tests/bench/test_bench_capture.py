@@ -18,7 +18,7 @@ from orchestrator.errors import NameTakenError, UsageError
 Connect = Callable[..., Connection[Any]]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_measures_every_form_of_capture(pg_version: int) -> None:
     """On one version: what it is made of is tested on all."""
@@ -51,6 +51,7 @@ def test_measures_every_form_of_capture(pg_version: int) -> None:
     assert limits == [(">=", 0.9), ("<=", 2.2), ("<=", 1.8), ("<", 2.0)]
 
 
+@pytest.mark.slow
 def test_leaves_nothing_in_a_database_of_yours(pg_version: int) -> None:
     with durable_server(pg_version) as dsn:
         with orchestrator.connect(dsn) as orc, capture.prepare_tables(orc, 50) as forms:

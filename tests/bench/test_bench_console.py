@@ -8,7 +8,7 @@ from orchestrator.errors import UsageError
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_the_page_and_serve_are_measured(pg_version):
     try:
         report = run(views=3, seconds=0.2, repeat=1, pg=pg_version, say=lambda text: None)

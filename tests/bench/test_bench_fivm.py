@@ -10,7 +10,7 @@ from orchestrator.bench.fivm.run import run
 from orchestrator.bench.plot import draw_fivm
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 def test_growing_data_sums_paths_and_matrices_are_measured(dsn, tmp_path):
     report = run(
@@ -65,7 +65,7 @@ def test_growing_data_sums_paths_and_matrices_are_measured(dsn, tmp_path):
         assert f"<!-- {title} -->" in drawn
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 def test_a_retailer_s_covariance_is_measured_at_several_batch_sizes(dsn):
     report = run(dsn=dsn, parts=("covariance",), rows=1_000, features=2, batches=(10,), repeat=1)
@@ -88,7 +88,7 @@ def test_a_retailer_s_covariance_is_measured_at_several_batch_sizes(dsn):
     ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 def test_groceries_are_measured_with_categories_and_models_with_numpy(dsn):
     parts = ("categories", "training")
@@ -113,7 +113,7 @@ def test_groceries_are_measured_with_categories_and_models_with_numpy(dsn):
     assert all(bar.holds for bar in report.bars if "numpy" in bar.name)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 def test_streams_are_measured_with_their_figures_in_the_paper(dsn, tmp_path, monkeypatch):
     # The others differ in their tables only.

@@ -8,7 +8,7 @@ from orchestrator.bench.fresh import run as fresh
 from orchestrator.errors import UsageError
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_modes_and_lookups_are_measured(dsn, monkeypatch):
     monkeypatch.setattr(writers, "SLICE", 1)

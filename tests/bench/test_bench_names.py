@@ -72,6 +72,7 @@ def test_compilation_is_measured_and_leaves_nothing(dsn: str) -> None:
         assert connection.execute(left).fetchone() == (None, 0)
 
 
+@pytest.mark.slow
 def test_larger_queries_are_measured(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, sizes in {
         "columns": (3, 6),

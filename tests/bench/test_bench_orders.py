@@ -8,7 +8,7 @@ from orchestrator.errors import UsageError
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_writers_in_random_orders_do_not_fail(dsn, monkeypatch):
     monkeypatch.setattr(orders, "SLICE", 1)
     report = orders.run(dsn=dsn, writers=3, pause=5, seconds=1, say=lambda text: None)

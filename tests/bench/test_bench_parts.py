@@ -158,7 +158,7 @@ def test_a_view_that_is_wrong_is_refused(loaded: Orchestrator) -> None:
         require_equal(loaded, [view])
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 def test_measures_and_leaves_nothing(pg_version: int, tmp_path: Path) -> None:
     with durable_server(pg_version) as dsn:
@@ -216,7 +216,7 @@ def test_the_pages_of_a_refresh_are_those_of_its_components(loaded: Orchestrator
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_a_cold_refresh_reads_its_pages(pg_version: int, tmp_path: Path) -> None:
     report = parts.run(
         scale=0.002,
@@ -243,6 +243,7 @@ def test_a_cold_refresh_reads_its_pages(pg_version: int, tmp_path: Path) -> None
     assert draw_parts(report, tmp_path / "cold.svg")
 
 
+@pytest.mark.slow
 def test_recompute_alone_has_no_bars(pg_version: int) -> None:
     with durable_server(pg_version) as dsn:
         report = parts.run(

@@ -13,7 +13,7 @@ from orchestrator.errors import UsageError
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_every_side_is_measured_on_every_graph(dsn, tmp_path):
     report, zipf = (
         run(dsn=dsn, sizes=sizes, epsilons=("1/2", "3/4"), updates=6, shapes=(graph,))
@@ -49,6 +49,7 @@ def test_a_stream_of_changes_is_measured_in_windows_and_beside_batches(dsn, monk
     assert [(bar.value, bar.limit) for bar in streams.bars(rows)][::2] == [(0.5, 1), (10, 10)]
 
 
+@pytest.mark.slow
 def test_pairs_are_measured_beside_their_exponents(dsn):
     report = run(dsn=dsn, sizes=(1_000, 2_000), epsilons=("1/2", "1"), updates=6, shapes=("pairs",))
     assert [(row["rows"], row["side"]) for row in report.rows] == [
@@ -65,7 +66,7 @@ def test_pairs_are_measured_beside_their_exponents(dsn):
     }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_triangles_with_free_variables_are_measured_beside_their_exponents(dsn, tmp_path):
     report = run(dsn=dsn, sizes=(1_000,), epsilons=("1/2",), updates=6, shapes=("unary",))
     assert draw_skew(report, tmp_path / "skew.png") in (None, tmp_path / "skew.png")
@@ -96,7 +97,7 @@ def test_delays_are_measured_though_not_all_rows_are_taken(orc, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_other_counts_are_measured_beside_their_exponents(dsn):
     names = tuple(counts.COUNTS)
     report = run(dsn=dsn, sizes=(1_000,), epsilons=("3/4",), updates=6, shapes=names)
@@ -120,6 +121,7 @@ def test_too_little_to_measure_is_refused(dsn):
         run(dsn=dsn, sizes=(10,))
 
 
+@pytest.mark.slow
 def test_pages_are_measured_over_few_and_many_heavy_values(dsn):
     report = run(dsn=dsn, sizes=(16_000,), shapes=("pages",))
     assert [row["heavy"] for row in report.rows] == [20, 80, 320]

@@ -28,7 +28,7 @@ def silent(text: str) -> None:
     pass
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 def test_every_view_is_its_querys_answer_after_every_round(dsn: str) -> None:
     report = tpch.run(dsn=dsn, scale=SCALE, rounds=2, share=0.05, check=True, say=silent)
@@ -79,7 +79,7 @@ def test_a_share_of_the_rows_is_changed(orc: Orchestrator) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_measures_and_leaves_nothing(pg_version: int, tmp_path: Path) -> None:
     with durable_server(pg_version) as dsn:
         report = tpch.run(dsn=dsn, scale=SCALE, rounds=1, queries=["Q1", "Q5", "Q14"], say=silent)

@@ -16,7 +16,7 @@ def quick(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_both_modes_are_measured_and_right(dsn, quick):
     report = run(dsn=dsn, seconds=1, scale=1, clients=2, say=lambda text: None)
     assert [row["measured"].startswith("pgbench") for row in report.rows] == [True, True, False]

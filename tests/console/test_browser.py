@@ -114,7 +114,7 @@ def test_every_page_is_accessible_and_looks_right(browser, shop, dsn, scheme, tm
     assert (red + green + blue > 384) == (scheme == "light")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_many_views_are_filtered_and_opened_by_keyboard(browser, shop, dsn):
     with console(dsn, ManyViews) as url, opened(browser, url) as page:
         rows = page.locator("#views tbody tr")

@@ -41,7 +41,7 @@ def dbt_python() -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_dbt_builds_replaces_and_leaves_views(dbt_python: Path, dsn: str, tmp_path: Path) -> None:
     project = tmp_path / "project"
     shutil.copytree(ROOT / "examples" / "dbt_shop", project)

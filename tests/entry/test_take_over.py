@@ -336,6 +336,7 @@ def stored_rows(orc: Orchestrator, name: str) -> dict[str, int]:
     return counted
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_take_over_computes_the_content_and_the_first_changes_compute_the_rest(
     orc: Orchestrator,

@@ -83,7 +83,7 @@ def test_the_bill_of_materials_lists_each_needed_package_once() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_the_wheel_works_where_there_is_no_checkout(tmp_path: Path, plain_dsn: str) -> None:
     build = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
     command = [sys.executable, "-m", *build, str(tmp_path), str(ROOT)]

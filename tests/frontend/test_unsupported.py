@@ -113,7 +113,7 @@ def facts_of(connection: Connection, oid: int) -> tuple[str, QueryFacts]:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_views_of_postgresql_itself(plain_dsn: str) -> None:
     """Some 150 views that nobody wrote for this test: all but a few known ones have a plan."""
     with psycopg.connect(plain_dsn, autocommit=True) as connection:

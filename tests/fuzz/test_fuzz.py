@@ -47,12 +47,13 @@ def holds(runner: Runner, case: Case) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [range(start, start + 3) for start in range(0, 15, 3)], ids=str)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_fixed_seeds(runner: Runner, seeds: range) -> None:
     for seed in seeds:
         holds(runner, generate(seed))
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_fresh_seed(runner: Runner, older: bool) -> None:
     seeds = [secrets.randbelow(10**9) for _ in range(1 if older else 3)]
@@ -234,6 +235,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_found(runner: Runner, name: str) -> None:
     kind, statement = PLANTED[name]
@@ -264,6 +266,7 @@ def test_a_view_is_compared_with_its_query_at_the_time_of_the_case(runner: Runne
     assert outcome.counts["comparisons in time"] == 3
 
 
+@pytest.mark.slow
 def test_a_clock_that_stands_still_is_found(runner: Runner) -> None:
     """The definition of the view takes the time from the clock, so that only its query shows the fault."""
     still = (

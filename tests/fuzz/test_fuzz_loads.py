@@ -132,7 +132,7 @@ def with_spark(pg: TestServer) -> Iterator[Runner]:
         opened.close()
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.integration
 def test_loads_by_spark(with_spark: Runner) -> None:

@@ -41,7 +41,7 @@ def plainly(orc: Orchestrator) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.integration
 def test_nothing_that_postgresql_takes_is_refused(
@@ -53,7 +53,7 @@ def test_nothing_that_postgresql_takes_is_refused(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_nothing_that_postgresql_takes_is_refused_by_writers(orc: Orchestrator, part: int) -> None:
     # A quarter of the views, and those that are refused.
     views = {

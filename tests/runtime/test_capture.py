@@ -168,7 +168,7 @@ def test_a_cascade_onto_the_same_table_changes_the_row_last(orc):
         "UPDATE t SET id = id + 100",
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_every_kind_of_statement_reaches_the_views(orc, net, statement):
     orc.execute(statement)
     assert all(report.equal for report in orc.check())
@@ -308,7 +308,7 @@ WRITES = """
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_a_table_of_another_form_is_captured_as_before(orc, connect, shape, role):
     """At once, before idivm gets to see the table's new form, and afterwards."""
     orc.execute(shape)

@@ -169,7 +169,7 @@ def in_c(connection, table):
 
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("maintain", ["deferred", "eager"])
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(7)
 def test_both_forms_give_the_same_log(pg, orc, name, maintain, older):
     if older and maintain == "eager":
         pytest.skip("older versions run one mode, unless they are asked for")
@@ -357,6 +357,7 @@ def outcomes(connection, statements):
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_random_statements_give_the_same_log(pg, orc, seed):
     random = Random(seed)

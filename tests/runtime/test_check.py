@@ -86,7 +86,7 @@ def tables(orc):
     return orc
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["auto", "tuple", "recompute"])
 def test_another_order_of_the_rows_is_no_difference(tables, strategy, older):

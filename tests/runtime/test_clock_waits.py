@@ -88,6 +88,7 @@ def test_a_view_is_fresh_until_a_row_is_due(events: Orchestrator) -> None:
     assert all(report.equal for report in events.check())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "fresh"),
     [

@@ -89,6 +89,7 @@ TREES = {
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["viewtree", "skew"])
 def test_view_trees_follow_the_time(
     orc: Orchestrator, strategy: Literal["viewtree", "skew"]
@@ -113,6 +114,7 @@ def test_view_trees_follow_the_time(
     assert rows(orc, "SELECT bool_or(recomputed) FROM idivm.history") == [(False,)]
 
 
+@pytest.mark.slow
 def test_a_tree_over_several_tables_at_once_is_refused(orc: Orchestrator) -> None:
     """Only one table can be filtered by its leaf."""
     prepare(orc)
@@ -126,7 +128,7 @@ def test_a_tree_over_several_tables_at_once_is_refused(orc: Orchestrator) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_content_follows_the_time(orc: Orchestrator, part: int, whole: bool) -> None:
     prepare(orc)
     rng = random.Random(part)
@@ -171,6 +173,7 @@ def test_a_temporal_view_is_explained(orc: Orchestrator) -> None:
     assert set(explained.graphs) >= {"plan"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "strategy"),
     [

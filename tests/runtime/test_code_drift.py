@@ -148,7 +148,7 @@ def rows(orc):
 
 
 @pytest.mark.parametrize("name", BODIES)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_a_refresh_in_plain_sql_notices_another_meaning(orc, name, older, capture_form):
     if older and capture_form == "c":
         pytest.skip("one form is enough here")
@@ -276,7 +276,7 @@ def answer(orc):
 
 
 @pytest.mark.parametrize("name", RENAMES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_a_refresh_follows_renames(orc, name, older, capture_form):
     if older and capture_form == "c":
         pytest.skip("one form is enough here")
@@ -294,7 +294,7 @@ def test_a_refresh_follows_renames(orc, name, older, capture_form):
 
 @pytest.mark.parametrize("maintain", ["eager", "on_commit"])
 @pytest.mark.parametrize("name", RENAMES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_a_rename_does_not_stop_writers(orc, name, maintain, older, capture_form):
     if older or (capture_form == "c" and maintain == "on_commit"):
         pytest.skip("the newest version is enough here")

@@ -130,6 +130,7 @@ def test_what_is_measured_rises_slowly_and_falls_quickly(tables):
     assert prices == [64, 72, 36, 18]
 
 
+@pytest.mark.slow
 def test_the_choice_follows_what_its_own_refreshes_took(tables):
     tables.create_view("v", JOIN)
     assert {one["access_microseconds"] for one in estimates(tables).values()} == {None}
@@ -155,6 +156,7 @@ def test_the_choice_follows_what_its_own_refreshes_took(tables):
     assert all(report.equal for report in tables.check())
 
 
+@pytest.mark.slow
 def test_other_views_tell_how_ways_compare(tables, monkeypatch):
     # Only variants that were measured compete.
     monkeypatch.setattr(plan_cost, "MUCH_MORE", 0.0)
@@ -176,6 +178,7 @@ def test_other_views_tell_how_ways_compare(tables, monkeypatch):
     assert tables.view("v").strategy == "id"
 
 
+@pytest.mark.slow
 def test_what_was_measured_of_a_view_earlier_is_remembered(tables):
     tables.create_view("v", JOIN, strategy="tuple")
     measure(tables, "tuple", 1)

@@ -181,7 +181,7 @@ def stood_up(database: str, strategy: str) -> None:
         orc.execute("UPDATE t SET n = n + 1 WHERE id < 20; DELETE FROM t WHERE k = 4")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("hold", "action"),
     [

@@ -346,7 +346,7 @@ def settled(orc):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 def test_writes_go_on_after_any_ddl(orc, connect, chain, capture_form, older):
     if older and capture_form == "c":
         pytest.skip("both forms are compared on the newest version")

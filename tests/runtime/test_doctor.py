@@ -86,7 +86,7 @@ def test_nothing_is_found_where_nothing_is_wrong(shop):
         "DROP FUNCTION idivm_log.s1_update_1() CASCADE",
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_capture_that_was_switched_off(shop, breaking):
     shop.execute(breaking)
     shop.execute("UPDATE items SET price = 1000 WHERE id = 5; DELETE FROM items WHERE id = 9")
@@ -99,6 +99,7 @@ def test_capture_that_was_switched_off(shop, breaking):
     assert "triggers of items are missing or disabled" in found[0].sentence
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_functions_of_capture_that_were_edited_or_dropped(shop):
     shop.execute("DROP FUNCTION idivm_log.s1_net(idivm.watermark)")
@@ -120,7 +121,7 @@ def test_functions_of_capture_that_were_edited_or_dropped(shop):
         "DROP SEQUENCE idivm_log.s1_seq",
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_logs_that_lack_a_part(shop, breaking):
     shop.execute(breaking)
     only(examined(shop), "capture", "change log of items lacks a part")
@@ -137,7 +138,7 @@ def state_tables(orc, view_id):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_state_tables_that_were_dropped(shop):
     for table in state_tables(shop, 1):
         shop.execute(f'DROP TABLE idivm_state."{table}" CASCADE')

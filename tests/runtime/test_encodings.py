@@ -52,7 +52,7 @@ def database_in(pg: TestServer, encoding: str) -> Iterator[str]:
 @pytest.mark.integration
 @pytest.mark.parametrize("maintain", ["deferred", "eager"])
 @pytest.mark.parametrize(("encoding", "word"), ENCODINGS.items(), ids=ENCODINGS)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_names_and_constants_of_any_encoding(
     pg: TestServer, encoding: str, word: str, maintain: str, older: bool
 ) -> None:

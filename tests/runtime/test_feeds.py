@@ -90,7 +90,7 @@ CHANGES = (
 
 @pytest.mark.parametrize("maintain", ["deferred", "eager", "on_commit"])
 @pytest.mark.parametrize("strategy", ["auto", "id", "recompute"])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_replaying_a_feed_gives_the_content(shop, maintain, strategy):
     replicas = []
     for name, query in QUERIES.items():

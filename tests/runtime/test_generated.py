@@ -75,6 +75,7 @@ def require_virtual(pg_version: int) -> None:
         pytest.skip("PostgreSQL 18 brought virtual generated columns")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("maintain", "strategy", "capture_form"),
     [

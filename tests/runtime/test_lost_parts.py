@@ -73,7 +73,7 @@ PARTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_a_part_that_is_gone(orc, plain, part):
     plain.execute(PARTS[part])
     for write in WRITES:

@@ -60,7 +60,7 @@ def truncations(orc):
 
 
 @pytest.mark.parametrize("what", STAYING)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_rows_that_stay_in_their_partition_are_captured(partitioned, mode, what):
     partitioned.create_view("held", "SELECT id, v FROM p", maintain=mode)
     partitioned.execute(STAYING[what])
@@ -78,7 +78,7 @@ def test_rows_that_stay_in_their_partition_are_captured(partitioned, mode, what)
     ],
     ids=[*TIME_DEPENDENT, "in a function in SQL", "in a function in plpgsql", "prepared"],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_views_are_right_after_rows_have_moved(partitioned, mode, statement):
     partitioned.create_view("held", "SELECT v, count(*), sum(id) FROM p GROUP BY v", maintain=mode)
     partitioned.execute("SET standard_conforming_strings = off")

@@ -115,7 +115,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("role", ["origin", "replica"])
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_whatever_changes_the_tables(shop, change, role):
     connection = shop.connection
     connection.execute(sql.SQL("SET session_replication_role = {}").format(sql.Literal(role)))

@@ -280,6 +280,7 @@ def test_views_above_read_the_stored_content(bank, connect):
     assert all(report.equal for report in bank.check())
 
 
+@pytest.mark.slow
 def test_an_on_read_view_above_another_shows_what_is_pending_below(bank, connect):
     connection = connect(autocommit=True)
     bank.create_view("upper", "SELECT n, sum(total) AS t FROM sums GROUP BY n", maintain="on_read")

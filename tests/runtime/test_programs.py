@@ -55,7 +55,7 @@ CUT = {
     ],
     ids=["here", "elsewhere", "elsewhere, lasting snapshot"],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_capture_that_was_off_is_noticed_by_the_next_writer(shop, connect, way, level, elsewhere):
     writer = connect()
     writer.isolation_level = level

@@ -35,7 +35,7 @@ def capture_form(request):
 
 @pytest.mark.parametrize("name", REPLACEMENTS)
 @pytest.mark.parametrize("maintain", ["deferred", "eager", "on_commit"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_a_replaced_relation_is_noticed_and_mended(base, name, maintain, older, capture_form):
     if older and capture_form == "c":
         pytest.skip("one form is enough here")

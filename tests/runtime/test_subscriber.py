@@ -62,6 +62,7 @@ INSERT INTO visits SELECT n % 7, 'p' || n % 2 FROM generate_series(1, 30) n
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "form"), [("view", "plpgsql"), ("subscription", "c")])
 def test_changes_of_a_publisher_reach_the_views(
     replicated: Pair, first: str, form: str, request: pytest.FixtureRequest
@@ -129,6 +130,7 @@ def refreshes(one: Pair) -> dict[str, int]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streaming", ["off", "on", "parallel"])
 def test_large_and_prepared_transactions(
     replicated: Pair, streaming: str, pg_version: int, older: bool

@@ -164,6 +164,7 @@ def test_the_procedure_keeps_what_went_well_and_then_fails(shop, connect):
         connect().execute("CALL idivm.refresh_all('before', 'inverse')")
 
 
+@pytest.mark.slow
 def test_many_views_need_few_subtransactions(orc, connect):
     """Beyond 64 subtransactions of one transaction, every other session's snapshots cost more."""
     orc.execute("CREATE TABLE d (id int PRIMARY KEY, n int); INSERT INTO d VALUES (1, 1)")
@@ -190,6 +191,7 @@ def test_many_views_need_few_subtransactions(orc, connect):
     assert caller.execute(ERRORS).fetchall() == []
 
 
+@pytest.mark.slow
 def test_one_of_many_views_fails(orc, connect):
     orc.execute("CREATE TABLE d (id int PRIMARY KEY, n int); INSERT INTO d VALUES (1, 1)")
     for number in range(35):

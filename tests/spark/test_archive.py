@@ -85,7 +85,7 @@ def test_a_cache_that_cannot_be_written_does_no_harm(
     assert archive.create_in_background(java, PACKAGE) is None
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 def test_java_uses_the_archive(folder: Path) -> None:
     java = find_java()

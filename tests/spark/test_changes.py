@@ -135,7 +135,7 @@ def spark() -> Iterator[Any]:
         yield session
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 def test_a_stream_of_changes_goes_to_parquet(
     shop: Orchestrator, dsn: str, spark: Any, tmp_path: Path
@@ -174,7 +174,7 @@ def test_a_stream_of_changes_goes_to_parquet(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_a_query_that_is_killed_goes_on_with_each_change_once(
     shop: Orchestrator, dsn: str, tmp_path: Path, connect: Any
 ) -> None:

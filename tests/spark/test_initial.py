@@ -119,7 +119,7 @@ EXACT = """
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_expressions_give_the_same_to_the_bit(orc: Orchestrator, spark: Any) -> None:
     orc.execute(TYPES)
     view = made(orc, spark, "v", f'SELECT {EXACT} FROM "T"', strategy="id")
@@ -137,7 +137,7 @@ def test_rows_are_counted_of_a_table_of_which_no_column_is_read(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_aggregates_give_the_same_to_the_bit(orc: Orchestrator, spark: Any) -> None:
     orc.execute(TYPES)
     query = """
@@ -166,7 +166,7 @@ def test_groups_of_null_find_their_distinct_values(orc: Orchestrator, spark: Any
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_shapes_of_queries(orc: Orchestrator, spark: Any) -> None:
     orc.execute(TYPES)
     shapes = {
@@ -230,7 +230,7 @@ BSMA = ("q7", "q10", "q11", "q15", "q18", "q_star_1", "q_star_2", "q_star_3")
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_the_views_of_bsma_parts_and_star(orc: Orchestrator, spark: Any, part: int) -> None:
     for name, value in {
         "users": 200,
@@ -275,7 +275,7 @@ def test_the_views_of_the_retailer(orc: Orchestrator, spark: Any) -> None:
     and not Path(tpch_data.sysconfig.get_path("scripts"), tpch_data.GENERATOR).exists(),
     reason="tpchgen-cli is missing",
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_the_views_of_tpch(orc: Orchestrator, spark: Any, part: int) -> None:
     workload = tpch_data.workload(0.001)
     for name in ("load", "keys"):

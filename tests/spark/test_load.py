@@ -296,7 +296,7 @@ def test_columns_that_only_the_source_has_are_added(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_the_data_source_by_itself(orc: Orchestrator, dsn: str, spark: Any) -> None:
     # Spark finds it by the module pyspark_idivm.
     orc.execute("CREATE TABLE t (a int PRIMARY KEY, b text, c bytea, d numeric(8,2), e date)")
@@ -360,7 +360,7 @@ def test_what_is_asked_wrongly_is_said(orc: Orchestrator, spark: Any, tmp_path: 
         assert not re.search("idivm:|ansi", str(raised.value))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_columns_that_differ_only_in_case(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.orc

@@ -74,7 +74,7 @@ def content(dsn: str) -> tuple[Any, ...]:
 ALL = (ROWS, ROWS, ROWS * (ROWS - 1) // 2)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 def test_a_killed_driver_and_the_same_command_again(dsn: str, csv: Path, latch: Latch) -> None:
     command = [*LOAD, "--dsn", dsn, str(csv), "--into", "t", "--partitions", str(PARTS), *SMALL]
@@ -106,7 +106,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     started.stop()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 def test_killed_executors_in_a_cluster_of_two_workers(
     dsn: str, csv: Path, latch: Latch, cluster: Cluster

@@ -39,7 +39,7 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_the_matrix(orc: Orchestrator, spark: Any, tmp_path: Path, whole: bool, part: int) -> None:
     """Loads values of all types by all paths; `idivm bench load --matrix` does the same."""
     matrix = Matrix(orc, spark, tmp_path, share=1 if whole else SHARE, part=part)
@@ -66,7 +66,7 @@ UNFIT: list[tuple[str, Any, str, Any, str]] = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 def test_what_does_not_fit_is_named_or_put_aside(
     orc: Orchestrator, spark: Any, tmp_path: Path
@@ -148,7 +148,7 @@ def test_old_timestamps_of_parquet(orc: Orchestrator, spark: Any, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_orc_that_cannot_be_read_the_same(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     orc.execute("CREATE TABLE t (a timestamp, z timestamptz)")
     for values, place in (
@@ -164,7 +164,7 @@ def test_orc_that_cannot_be_read_the_same(orc: Orchestrator, spark: Any, tmp_pat
                 orc.load(path, "t", spark=spark)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_constraints_at_the_end_name_the_row(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     orc.execute(

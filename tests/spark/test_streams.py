@@ -262,7 +262,7 @@ def test_only_one_session_runs_a_stream(
 COMMAND = [sys.executable, "-m", "orchestrator.cli.main"]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_the_command_survives_lost_connections_and_ends_at_a_signal(
     orc: Orchestrator, tmp_path: Path, dsn: str
 ) -> None:
@@ -308,7 +308,7 @@ def test_the_command_survives_lost_connections_and_ends_at_a_signal(
     assert orc.streams() == []
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_a_command_killed_in_its_last_transaction_continues(
     orc: Orchestrator, tmp_path: Path, dsn: str
@@ -363,7 +363,7 @@ def spark() -> Iterator[Any]:
         yield session
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_a_streaming_source_of_spark_continues_from_the_database(
     orc: Orchestrator, spark: Any, tmp_path: Path
@@ -398,7 +398,7 @@ def test_a_source_without_its_package_is_named(orc: Orchestrator, spark: Any) ->
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_spark_sums_up_typed_rows(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     orc.execute(
         "CREATE TABLE sales (product text PRIMARY KEY, n int, amount numeric(12,2) CHECK (amount < 1000))"

@@ -73,6 +73,7 @@ def test_no_table_is_gone_through_for_each_changed_row(orc, name):
     assert all(report.equal for report in orc.check())
 
 
+@pytest.mark.slow
 def test_a_missing_index_is_named_and_made(orc):
     orc.execute(TABLES)
     orc.create_view("v", VIEWS["groups"])

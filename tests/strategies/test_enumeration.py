@@ -58,6 +58,7 @@ def test_the_first_row_touches_no_other_rows(orc: Orchestrator) -> None:
     assert touched_by(orc.connection, 40_000) > 40_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("null", ["NOT NULL", ""])
 @pytest.mark.parametrize("having", ["", " HAVING count(*) > 2"])
 def test_overlapping_buckets_give_each_row_once_with_all_its_derivations(
@@ -177,6 +178,7 @@ def test_python_reads_rows_as_they_are_requested(orc: Orchestrator) -> None:
     rows.close()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_the_doctor_creates_the_relation_of_an_enumeration_again(orc: Orchestrator) -> None:
     heavy(orc, 20)
     relation = SQL("idivm_feed.{}").format(Identifier(f"r{orc.view('v').id}"))

@@ -53,6 +53,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.extension)
 def test_columns_of_an_extensions_type_are_followed(orc: Orchestrator, kind: Kind) -> None:

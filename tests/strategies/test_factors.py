@@ -51,6 +51,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("middle", ["a2", "b2"])
 def test_every_change_arrives_in_factors_or_not(orc, middle, monkeypatch, older):

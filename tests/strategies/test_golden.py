@@ -56,6 +56,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.slow
 def test_programs_read_as_the_golden_files(orc):
     if orc.connection.info.server_version < 180_000:
         pytest.skip("the files are those of PostgreSQL 18")

@@ -94,7 +94,7 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
         ("1", "deferred", ("branches", "itself")),
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_content_and_parts_follow_every_change(orc, epsilon, maintain, names, older):
     if older and (maintain, epsilon) != ("eager", "0.5"):
         pytest.skip("older versions run one mode and one epsilon, unless they are asked for")
@@ -169,6 +169,7 @@ def test_the_plan_says_what_is_stored_and_the_reason_what_it_costs(orc):
     assert "not a table, but a query over the others" in explained.plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pairs", "branches"])
 def test_enumerating_skips_groups_that_having_excludes(orc, name):
     """Also where HAVING excludes every row of a page."""

@@ -318,7 +318,7 @@ CHANGES = (
 @pytest.mark.parametrize(
     ("strategy", "cache"), [("id", "on"), ("id", "off"), ("tuple", "off"), ("recursive", "off")]
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_every_view_follows_every_change(
     orc, strategy, cache, older, pg_version, part, whole, monkeypatch
 ):
@@ -346,7 +346,7 @@ def test_every_view_follows_every_change(
 @pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize(("strategy", "cache"), [("id", "on"), ("tuple", "off")])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_long_joins_follow_every_change_in_steps(orc, strategy, cache, older, monkeypatch):
     """As where each lookup finds many rows, so that every long join is cut."""
     if older:
@@ -365,7 +365,7 @@ def test_long_joins_follow_every_change_in_steps(orc, strategy, cache, older, mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "cache"), [("id", "on"), ("tuple", "off")])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_a_diff_too_large_to_hold_has_the_rest_computed_anew(orc, strategy, cache, monkeypatch):
     monkeypatch.setattr(sizes, "SMALL", 1)
     monkeypatch.setattr(sizes, "LARGE", 2)

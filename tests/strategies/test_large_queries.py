@@ -33,13 +33,14 @@ def assert_followed(orc, views="v"):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_a_table_of_many_columns_is_followed(orc):
     wide_table(orc, analysis.MOST_CAPTURED)
     assert orc.create_view("v", "SELECT * FROM wide").strategy == "id"
     assert_followed(orc)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [1598, 1600])
 def test_a_table_of_more_columns_than_a_change_has_room_for_is_computed_anew(orc, columns):
     wide_table(orc, columns)
@@ -120,7 +121,7 @@ def test_a_program_of_many_steps_is_planned_in_one_way(orc, monkeypatch):
 
 
 @pytest.mark.parametrize("levels", [70, 250])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_a_query_of_many_levels_is_computed_anew_and_says_why(orc, levels):
     """Python's own limit of nested calls ends planning at either of two places."""
     orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1), (2, 2)")

@@ -154,6 +154,7 @@ def test_mutual_information_and_the_tree_of_chow_and_liu(orc):
         assert {place for edge in tree for place in edge} == set(places)
 
 
+@pytest.mark.slow
 def test_groups_filters_and_what_is_not_finite(orc):
     orc.execute(TABLES)
     for name, shown, tail, options in (

@@ -78,6 +78,7 @@ def test_rows_that_keep_a_partner_are_not_rewritten(orc):
     assert refreshed_by(orc, "some", "UPDATE t SET v = 0 WHERE k = 2")[0] == 400
 
 
+@pytest.mark.slow
 def test_only_rows_that_a_total_turned_come_or_go(orc):
     orc.execute(TABLE)
     query = "SELECT id, v FROM t WHERE v {} (SELECT avg(v) FROM t)"
@@ -124,6 +125,7 @@ def test_rows_that_a_total_turned_are_looked_up_between_it_and_what_it_was(orc):
         assert read <= 2 * rows, change
 
 
+@pytest.mark.slow
 def test_ties_are_broken_by_the_key_in_view_and_definition(orc):
     orc.execute(TABLE)
     orc.create_view("first", "SELECT id FROM t ORDER BY k LIMIT 2")

@@ -40,6 +40,7 @@ def change(orc, rng):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["id", "tuple"])
 @pytest.mark.parametrize("maintain", ["deferred", "eager"])
 def test_they_follow_every_change(orc, strategy, maintain):

@@ -110,7 +110,7 @@ WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attnum >
 @pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(9)
 def test_all_writings_have_one_plan_and_the_right_rows(orc, path, older):
     if older:
         pytest.skip("plans do not depend on the version")

@@ -44,7 +44,7 @@ CHANGES = (
 )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(7)
 @pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("strategy", ["id", "tuple", "viewtree"])

@@ -58,6 +58,7 @@ def assert_right(orc, name, query, what):
     assert found == sorted(orc.connection.execute(query)), what
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("mode", ["deferred", "eager", "on_commit"])
 def test_a_circle_that_hangs_on_nothing_is_not_entered(orc, mode):
@@ -155,6 +156,7 @@ def edges(rng, ids):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("key", ["PRIMARY KEY", ""])
 @pytest.mark.parametrize("mode", ["deferred", "eager"])

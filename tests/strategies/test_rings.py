@@ -36,6 +36,7 @@ def equal_after(orc, change):
     assert different == {}, change
 
 
+@pytest.mark.slow
 def test_the_example_and_what_else_it_can(orc):
     ring, tables = EXAMPLE
     orc.execute(ring)

@@ -60,7 +60,7 @@ def test_a_self_join_stores_half_of_what_three_tables_store(graph):
     assert len(partition.parts) == 2
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("maintain", ["deferred", "eager"])
 def test_shared_parts_follow_every_change(graph, maintain):
     rng = Random(maintain)

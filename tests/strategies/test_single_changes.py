@@ -26,6 +26,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["id", "tuple"])
 def test_a_single_change_reads_a_few_rows(orc, strategy):
     orc.execute(

@@ -99,7 +99,7 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
         ("1", "deferred", "single", ("summed", "in_a_row")),
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_content_and_parts_follow_every_change(
     orc, epsilon, maintain, partition, names, older, monkeypatch
 ):
@@ -140,6 +140,7 @@ def test_content_and_parts_follow_every_change(
             require_enumeration(orc, name, LEADING.get(name, ()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["by_a", "by_ca"])
 def test_enumerating_skips_groups_that_having_excludes(orc, name):
     """Also groups that are found in the buckets of heavy values."""
@@ -239,6 +240,7 @@ def test_variables_may_be_several_columns_or_in_every_table(orc):
     assert orc.parts(orc.view("v")).relations[0].on == ["a", "a2", "d"]
 
 
+@pytest.mark.slow
 def test_loomis_whitney_counts_of_degree_four_follow_every_change(orc):
     orc.execute("CREATE TABLE e (a int, b int, c int, x int)")
     orc.create_view(
@@ -271,6 +273,7 @@ def test_loomis_whitney_counts_of_degree_four_follow_every_change(orc):
     assert len(counts) > 5
 
 
+@pytest.mark.slow
 def test_the_middle_of_a_path_is_divided_together_and_moves_at_once(orc):
     """With ε = 1/2: a value of b has rows in s and in t that make it heavy only together."""
     orc.execute("CREATE TABLE r (a int, x int); CREATE TABLE s (a int, b int)")
@@ -367,6 +370,7 @@ def test_a_query_that_is_no_triangle_says_why(orc, query, reason):
         orc.create_view("v", query, strategy="skew")
 
 
+@pytest.mark.slow
 def test_each_relation_may_have_its_own_epsilon(orc):
     """At the ends these are factorized maintenance; in between, each has values of its own heavy."""
     orc.execute(TABLES)
@@ -421,6 +425,7 @@ def test_epsilon_is_a_number_from_0_to_1(orc, epsilon):
         orc.create_view("v", "SELECT 1 AS one", epsilon=epsilon)
 
 
+@pytest.mark.slow
 def test_auto_takes_it_where_common_values_say_that_it_pays(orc):
     for name, columns in (("r", "a int, b int"), ("s", "b int, c int"), ("t", "c int, a int")):
         orc.execute(f"CREATE TABLE {name} ({columns})")
@@ -462,7 +467,7 @@ def test_the_plan_shows_parts_views_and_rules_and_the_reason_the_exponents(orc):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_a_static_table_has_parts_and_rebuilds_when_it_changes(orc):
     orc.execute(TABLES)
     orc.create_view("v", VIEWS["counted"], strategy="skew", static="t")

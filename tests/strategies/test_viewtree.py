@@ -85,7 +85,7 @@ INDEXES = (
     [("deferred", True), ("deferred", False), ("eager", True), ("on_commit", False)],
     ids=["deferred, found leaves", "deferred, stored leaves", "eager", "on_commit"],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_every_view_follows_every_change(orc, maintain, indexed, older, monkeypatch):
     if older and (maintain, indexed) != ("deferred", True):
         pytest.skip("older versions run one mode, unless they are asked for")
@@ -129,6 +129,7 @@ def test_a_query_outside_the_normal_form_says_why(orc, query, reason):
         orc.create_view("v", query, strategy="viewtree")
 
 
+@pytest.mark.slow
 def test_a_leaf_is_found_in_its_table_where_an_index_does(orc):
     orc.execute(TABLES)
     query = VIEWS["keyed"]
@@ -178,6 +179,7 @@ def test_a_variable_order_is_followed_or_refused(orc):
             orc.create_view("w", query, strategy="viewtree", variable_order=order)
 
 
+@pytest.mark.slow
 def test_a_change_of_a_static_table_rebuilds(orc):
     orc.execute(TABLES)
     query = f"SELECT s.label, sum(r.x * t.d) AS v FROM {RST} GROUP BY s.label"
