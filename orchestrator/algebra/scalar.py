@@ -128,12 +128,12 @@ class Scalar:
         """
         if not isinstance(unwrapped(self._tree), exp.And) and not isinstance(self._tree, exp.Paren):
             return (self,)
-        return tuple(self.part(tree) for tree in _operands(self._tree, exp.And))
+        return tuple(self.part(tree) for tree in operands(self._tree, exp.And))
 
     @cached_property
     def disjuncts(self) -> tuple[Scalar, ...]:
         """The operands of an outermost OR."""
-        return tuple(self.part(tree) for tree in _operands(self._tree, exp.Or))
+        return tuple(self.part(tree) for tree in operands(self._tree, exp.Or))
 
     @cached_property
     def sides(self) -> tuple[Scalar, Scalar] | None:
@@ -281,10 +281,11 @@ def unwrapped(tree: Tree) -> Tree:
     return tree
 
 
-def _operands(tree: Tree, kind: type[exp.Connector]) -> Iterator[Tree]:
+def operands(tree: Tree, kind: type[exp.Connector]) -> Iterator[Tree]:
+    """Yield the operands of nested ANDs or ORs, without surrounding parentheses."""
     bare = unwrapped(tree)
     if isinstance(bare, kind):
-        yield from _operands(bare.this, kind)
-        yield from _operands(bare.expression, kind)
+        yield from operands(bare.this, kind)
+        yield from operands(bare.expression, kind)
     else:
         yield bare

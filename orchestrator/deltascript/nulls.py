@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree
-from orchestrator.algebra.scalar import unwrapped
+from orchestrator.algebra.scalar import operands, unwrapped
 from orchestrator.deltascript import sizes
 from orchestrator.deltascript.costing import size
 from orchestrator.deltascript.leaves import PROGRAM
@@ -32,7 +32,7 @@ from orchestrator.deltascript.writer import Lines, around, dotted, listed
 Field = tuple[str, str]
 """A column of an item of FROM: the item's alias, and the column's name."""
 
-MOST_SPLIT = 3
+_MOST_SPLIT = 3
 """The maximum number of columns that are split; each one doubles the number of joins."""
 
 
@@ -69,7 +69,7 @@ def without_nulls(query: Query) -> tuple[Query, frozenset[tuple[str, str]]] | No
 
     def plain(node: Tree) -> Tree:
         bare = unwrapped(node) if isinstance(node, exp.Paren) else node
-        if isinstance(bare, exp.Or) and (comparison := compared(bare)) is not None:
+        if isinstance(bare, exp.Or) and (comparison := _compared(bare)) is not None:
             equal, sides = comparison
             read = [(diffs[side.table], side.name) for side in sides if side.table in diffs]
             if read:
@@ -91,7 +91,7 @@ def with_records(query: Query) -> Query:
 
     def record(node: Tree) -> Tree:
         bare = unwrapped(node) if isinstance(node, exp.Paren) else node
-        if isinstance(bare, exp.Or) and (comparison := compared(bare)) is not None:
+        if isinstance(bare, exp.Or) and (comparison := _compared(bare)) is not None:
             left, right = map(_record, comparison[1])
             return exp.EQ(this=left, expression=right)
         return node
@@ -133,7 +133,7 @@ def is_diff(table: exp.Table) -> bool:
     )
 
 
-def compared(either: exp.Or) -> tuple[exp.EQ, tuple[exp.Column, exp.Column]] | None:
+def _compared(either: exp.Or) -> tuple[exp.EQ, tuple[exp.Column, exp.Column]] | None:
     """Return the equality in `a = b OR a IS NULL AND b IS NULL`, and its two columns."""
     equal, both = unwrapped(either.this), unwrapped(either.expression)
     if not (isinstance(equal, exp.EQ) and isinstance(both, exp.And)):
@@ -179,7 +179,7 @@ def split_by_nulls(query: Query) -> Query:
 def _split(tree: Tree, select: exp.Select) -> None:
     fields = _split_fields(select)
     columns = _read_columns(select)
-    if not fields or len(fields) > MOST_SPLIT or columns is None:
+    if not fields or len(fields) > _MOST_SPLIT or columns is None:
         return
     names = _distinct_names(map(_field, columns))
     arms = [
@@ -188,13 +188,11 @@ def _split(tree: Tree, select: exp.Select) -> None:
         for null in combinations(fields, number)
     ]
     alias = _unused_alias(tree)
-    for output in select.expressions:
-        # A lateral query may show a column of another item of FROM.
-        is_column = isinstance(output, exp.Column)
-        if is_column and names.get(_field(output), output.name) != output.name:
-            output.replace(exp.Alias(this=output.copy(), alias=dialect.identifier(output.name)))
-    for column in _read_columns(select) or ():
-        column.replace(dialect.reference(names[_field(column)], alias))
+    for column in columns:
+        read: Tree = dialect.reference(names[_field(column)], alias)
+        if column.parent is select and read.name != column.name:
+            read = exp.Alias(this=read, alias=dialect.identifier(column.name))
+        column.replace(read)
     union: exp.Query = arms[0]
     for arm in arms[1:]:
         union = exp.Union(this=union, expression=arm, distinct=False)
@@ -207,6 +205,10 @@ def _split(tree: Tree, select: exp.Select) -> None:
 def _items(select: exp.Select) -> list[Tree]:
     source = select.args.get("from_")
     return [source.this, *(join.this for join in _joins(select))] if source else []
+
+
+def _diffs(select: exp.Select) -> set[str]:
+    return {item.alias for item in _items(select) if isinstance(item, exp.Table) and is_diff(item)}
 
 
 def _aliases(item: Tree) -> set[str]:
@@ -225,7 +227,7 @@ def _split_fields(select: exp.Select) -> list[Field]:
     joins = _joins(select)
     if not joins or not all(map(_is_inner, joins)):
         return []
-    diffs = {item.alias for item in _items(select) if isinstance(item, exp.Table) and is_diff(item)}
+    diffs = _diffs(select)
     fields = (_compared_field(condition, diffs) for condition in _conditions(select))
     return [*dict.fromkeys(field for field in fields if field)]
 
@@ -240,20 +242,11 @@ def _conditions(select: exp.Select) -> Iterator[Tree]:
     where = select.args.get("where")
     for condition in [*(join.args.get("on") for join in _joins(select)), where and where.this]:
         if condition is not None:
-            yield from _conjuncts(condition)
-
-
-def _conjuncts(condition: Tree) -> Iterator[Tree]:
-    bare = unwrapped(condition)
-    if isinstance(bare, exp.And):
-        yield from _conjuncts(bare.this)
-        yield from _conjuncts(bare.expression)
-    else:
-        yield bare
+            yield from operands(condition, exp.And)
 
 
 def _compared_field(condition: Tree, diffs: set[str]) -> Field | None:
-    comparison = compared(condition) if isinstance(condition, exp.Or) else None
+    comparison = _compared(condition) if isinstance(condition, exp.Or) else None
     sides = comparison[1] if comparison else ()
     return next((_field(side) for side in sides if side.table in diffs), None)
 
@@ -327,7 +320,7 @@ def _arm(select: exp.Select, names: dict[Field, str], null: frozenset[Field]) ->
             if (clause := select.args.get(name)) is not None
         },
     )
-    diffs = {item.alias for item in _items(arm) if isinstance(item, exp.Table) and is_diff(item)}
+    diffs = _diffs(arm)
     for condition in [*_conditions(arm)]:
         if (field := _compared_field(condition, diffs)) is not None:
             condition.replace(condition.expression if field in null else condition.this)

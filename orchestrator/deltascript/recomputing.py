@@ -193,9 +193,9 @@ def _if_affected(program: Program, role: str, call: Code) -> Code:
 
 
 def _reached(program: Program, reaching: frozenset[str]) -> list[Composable]:
-    """Return conditions to combine by OR: whether some of these variables hold pending changes.
+    """Return conditions of which one holds if a variable in `reaching` has pending changes.
 
-    If these are all variables, there is nothing to check.
+    Return no conditions if `reaching` has all variables.
     """
     reads = [step for step in program.script if isinstance(step, ReadChanges)]
     every = [change.variable for step in reads for change in step.classes]

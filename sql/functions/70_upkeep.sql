@@ -322,13 +322,13 @@ BEGIN
         JOIN idivm.broken_off b USING (id)
         ORDER BY o.place DESC
     LOOP
+        -- A view above was locked by another session. Both go the next time.
+        CONTINUE WHEN EXISTS (SELECT FROM idivm.views v JOIN idivm.sources s ON s.relation = v.state
+                              JOIN idivm.view_sources vs ON vs.source = s.id WHERE v.id = view_id);
         IF view_id IN (SELECT idivm.synchronous_views()) THEN
             PERFORM idivm.hold_writers(ARRAY[view_id], true);
         END IF;
-        -- A view above may be locked by another session, and then goes the next time.
-        IF NOT EXISTS (SELECT FROM idivm.views v JOIN idivm.sources s ON s.relation = v.state
-                       JOIN idivm.view_sources vs ON vs.source = s.id WHERE v.id = view_id)
-           AND pg_try_advisory_xact_lock(idivm.lock_class(), view_id)
+        IF pg_try_advisory_xact_lock(idivm.lock_class(), view_id)
            AND EXISTS (SELECT FROM idivm.broken_off b WHERE b.id = view_id) THEN
             PERFORM idivm.drop_lost_table(view_id);
             PERFORM idivm.note_dropped(v.id, v.name, 'DROP ... CASCADE of something that it reads')
