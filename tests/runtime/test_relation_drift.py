@@ -296,3 +296,27 @@ def test_the_command_line_tells_of_dropped_views_and_restores_them(staged, dsn, 
     assert main(["restore", "--dsn", dsn, "--json"]) == 0
     assert capsys.readouterr().out == "[]\n"
     assert main(["doctor", "--quick", "--dsn", dsn]) == 0
+
+
+@pytest.mark.parametrize("strategy", ["id", "recompute"])
+def test_a_view_follows_when_its_order_loses_the_key_that_decides_it(base, strategy):
+    # Planning completes the order afterward, and stores the original query in a view of its own.
+    base.execute("CREATE TABLE parents (k text); INSERT INTO parents VALUES ('a'), ('c')")
+    base.create_view(
+        "few",
+        "SELECT f.id, f.v FROM parents AS p CROSS JOIN LATERAL"
+        " (SELECT t.id, t.v FROM t WHERE v >= k ORDER BY t.id LIMIT 1) AS f",
+        strategy=strategy,
+    )
+    base.create_view("above", "SELECT count(*) AS n, max(id) AS m FROM few")
+    base.execute("ALTER TABLE t DROP CONSTRAINT t_pkey; INSERT INTO t VALUES (0, 'c'), (1, 'd')")
+    for _ in range(2):
+        base.refresh()
+        assert all(view.status == "ready" for view in base.views())
+        assert all(finding.fine for finding in base.doctor())
+        base.execute("INSERT INTO t VALUES (-1, 'e')")
+    base.connection.execute("CALL idivm.refresh_all()")
+    base.connection.execute("CREATE OR REPLACE VIEW few AS SELECT id, v FROM t")
+    assert [one.mended for one in base.doctor() if not one.fine] == [True]
+    base.refresh()
+    assert all(finding.fine for finding in base.doctor())

@@ -26,7 +26,7 @@ from orchestrator.runtime import refresh
 from orchestrator.runtime.diagnosis import answers, check
 from orchestrator.runtime.enumeration import merged
 from orchestrator.runtime.installation import names as view_names
-from orchestrator.runtime.installation import publication, replanning, sources
+from orchestrator.runtime.installation import replanning, shown, sources
 from orchestrator.runtime.refresh import RefreshError
 
 _TWIN = "idivm_twin"
@@ -139,7 +139,7 @@ def mend(connection: Connection[Any], view: ViewInfo, damage: Damage) -> None:
     """Repair damage. The next refresh rebuilds a content that may be wrong."""
     if damage.replaced:
         with connection.transaction():
-            publication.show_content(connection, view)
+            shown.show_content(connection, view)
         return
     if not damage.statements:
         catalog_objects.invalidate(connection, view.id)

@@ -7,17 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from psycopg import Connection
-from psycopg.errors import (
-    DependentObjectsStillExist,
-    InvalidTableDefinition,
-    LockNotAvailable,
-    WrongObjectType,
-)
-from psycopg.sql import SQL, Composable, Identifier
+from psycopg.errors import DependentObjectsStillExist, LockNotAvailable
+from psycopg.sql import Composable, Identifier
 
 from orchestrator import catalog
 from orchestrator.catalog import ViewInfo
-from orchestrator.catalog import objects as catalog_objects
 from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.catalog import unplanned as catalog_unplanned
 from orchestrator.deltascript import emit
@@ -28,8 +22,7 @@ from orchestrator.errors import (
     UsageError,
 )
 from orchestrator.runtime.enumeration import merged
-from orchestrator.runtime.installation import feeds, tables
-from orchestrator.runtime.installation.names import names_of
+from orchestrator.runtime.installation import feeds, shown, tables
 from orchestrator.runtime.installation.new_view import NewView
 from orchestrator.runtime.installation.replanning import replan_readers
 
@@ -73,7 +66,7 @@ def publish_content(
         if new.options.relation == "table":
             tables.shape(connection, names, relation)
         else:
-            _show(
+            shown.show(
                 connection, names, relation, plan.program.column_names, state, replacing=replacing
             )
     except DependentObjectsStillExist as error:
@@ -142,55 +135,3 @@ def in_turns(connection: Connection[Any], publish: Callable[[], None], attempts:
             if not left:
                 raise
             time.sleep(PAUSE)
-
-
-def show_content(connection: Connection[Any], view: ViewInfo) -> None:
-    """Make the relation of a view show the maintained content again, whatever it shows now."""
-    assert view.definition is not None and view.state is not None
-    names, relation = names_of(view), SQL(view.relation)
-    if view.options.get("relation") == "table":
-        tables.shape(connection, names, relation)
-        tables.bring_in_line(connection, view.id)
-        return
-    columns = [name for name, _ in catalog_objects.columns(connection, names.definition)]
-    _show(connection, names, relation, columns, SQL(view.read_from or view.state), replacing=True)
-    connection.execute(
-        "UPDATE idivm.views SET relation = %s::regclass WHERE id = %s", [view.relation, view.id]
-    )
-
-
-def _show(
-    connection: Connection[Any],
-    names: Names,
-    relation: Composable,
-    columns: Sequence[str],
-    content: Composable,
-    *,
-    replacing: bool,
-) -> None:
-    was_table = replacing and not catalog.is_plain_view(connection, relation)
-    options = (
-        catalog_take_over.options_of(connection, relation)
-        if replacing and not was_table
-        else SQL("")
-    )
-    try:
-        with connection.transaction():
-            for statement in emit.show(
-                names, relation, columns, content, replacing=replacing, options=options
-            ):
-                connection.execute(statement)
-    except (InvalidTableDefinition, WrongObjectType):
-        # The columns differ, or it is a table. Only a relation without readers can be dropped and created again.
-        if not replacing:
-            raise
-        with catalog_take_over.kept_properties(connection, relation):
-            if was_table:
-                tables.keep_indexes(connection, relation)
-            connection.execute(
-                SQL("DROP {} {}").format(SQL("TABLE" if was_table else "VIEW"), relation)
-            )
-            for statement in emit.show(
-                names, relation, columns, content, replacing=False, options=options
-            ):
-                connection.execute(statement)

@@ -28,7 +28,7 @@ from orchestrator.frontend.options import ParsedOptions, parse_options
 from orchestrator.planning.view import plan_view
 from orchestrator.runtime.enumeration import merged
 from orchestrator.runtime.errors import explain
-from orchestrator.runtime.installation import feeds, indexes, modes, sources, tables
+from orchestrator.runtime.installation import feeds, indexes, modes, shown, sources, tables
 from orchestrator.runtime.installation.locks import held_apart
 from orchestrator.runtime.installation.names import bound, names_of
 from orchestrator.runtime.installation.recording import record_plan
@@ -196,7 +196,11 @@ def current_plan(
 
     It uses the facts about tables and costs in `known`, or today's facts of the database.
     """
+    was_shown = catalog_objects.is_shown(connection, view.id)
     plan = plan_view(connection, names_of(view), options, known=known, before=view)
+    if was_shown and not catalog_objects.is_shown(connection, view.id):
+        # Planning has completed an order, and the relation does not depend on the original query yet.
+        shown.show_content(connection, view)
     # A view below may have been replaced by a view that depends on more settings.
     settings = tuple({**dict(plan.program.settings), **view.settings}.items())
     return replace(plan, program=replace(plan.program, settings=settings))
