@@ -67,6 +67,41 @@ BEGIN
 END
 $$;
 
+-- Return whether a transaction that has locked a table against readers, or waits to do so, waits for this transaction.
+CREATE OR REPLACE FUNCTION idivm.waits_for_this(relation regclass) RETURNS boolean
+    LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    WITH RECURSIVE waiting(pid) AS (
+        SELECT l.pid FROM pg_locks l
+        WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.pid <> pg_backend_pid()
+          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+          AND l.relation IN (SELECT idivm.descendants(waits_for_this.relation))
+      UNION
+        SELECT blocker FROM waiting w CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS blocker
+    )
+    SELECT EXISTS (SELECT FROM waiting w WHERE w.pid = pg_backend_pid());
+END;
+
+-- Lock a table without waiting in the lock queue. A transaction that has locked the table may wait for this one, and
+-- PostgreSQL would cancel either of them. This function then fails with lock_not_available, and also after `late_at`.
+CREATE OR REPLACE FUNCTION idivm.lock_unqueued(relation regclass, mode text, late_at timestamptz DEFAULT NULL) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    LOOP
+        BEGIN
+            EXECUTE format('LOCK TABLE %s IN %s MODE NOWAIT', relation, mode);
+            RETURN;
+        EXCEPTION WHEN lock_not_available THEN
+            IF clock_timestamp() > late_at OR idivm.waits_for_this(relation) THEN
+                RAISE;
+            END IF;
+        END;
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+END
+$$;
+
 -- Return the rights of which one is needed to lock a table against writers.
 CREATE OR REPLACE FUNCTION idivm.locking_rights() RETURNS text
     LANGUAGE sql STABLE
@@ -96,6 +131,8 @@ DECLARE
     late regclass;
     late_view integer;
     waits boolean;
+    late_at timestamptz;
+    one record;
 BEGIN
     FOR attempt IN 1..200 LOOP
         EXIT WHEN is_patient AND cardinality(tables) = 1 AND synchronous = '{}' AND NOT eager AND to_read = '{}';
@@ -153,40 +190,25 @@ BEGIN
     END LOOP;
     IF eager THEN
         PERFORM idivm.lock_eager();
-        -- A transaction that holds one of the tables may wait for this lock. PostgreSQL would cancel either of the two,
-        -- so this one gives up before PostgreSQL looks for a deadlock.
-        PERFORM set_config('lock_timeout', (extract(epoch FROM least(
-            nullif(patience, '0')::interval, current_setting('deadlock_timeout')::interval / 2)) * 1000)::integer::text, true);
+        -- All writers of eager views wait for this transaction now.
+        late_at := clock_timestamp()
+                   + least(nullif(patience, '0')::interval, current_setting('deadlock_timeout')::interval / 2);
     END IF;
-    FOREACH relation IN ARRAY to_read LOOP
-        EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', relation);
+    FOR one IN
+        SELECT r AS name, 'ACCESS SHARE' AS wanted FROM unnest(to_read) AS r
+        UNION ALL SELECT r, 'ROW EXCLUSIVE' FROM unnest(beside) AS r
+        UNION ALL SELECT r, mode FROM unnest(tables) AS r
+    LOOP
+        IF eager THEN
+            PERFORM idivm.lock_unqueued(one.name, one.wanted, late_at);
+        ELSE
+            EXECUTE format('LOCK TABLE %s IN %s MODE', one.name, one.wanted);
+        END IF;
     END LOOP;
-    FOREACH relation IN ARRAY beside LOOP
-        EXECUTE format('LOCK TABLE %s IN ROW EXCLUSIVE MODE', relation);
-    END LOOP;
-    FOREACH relation IN ARRAY tables LOOP
-        EXECUTE format('LOCK TABLE %s IN %s MODE', relation, mode);
-    END LOOP;
-    PERFORM set_config('lock_timeout', patience, true) WHERE eager;
     PERFORM pg_advisory_xact_lock(idivm.lock_class(), id)
     FROM (SELECT id FROM unnest(synchronous) AS id ORDER BY id) AS ordered;
 END
 $$;
-
--- Return whether a transaction that has locked a table against readers, or waits to do so, waits for this transaction.
-CREATE OR REPLACE FUNCTION idivm.waits_for_this(relation regclass) RETURNS boolean
-    LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    WITH RECURSIVE waiting(pid) AS (
-        SELECT l.pid FROM pg_locks l
-        WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.pid <> pg_backend_pid()
-          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-          AND l.relation IN (SELECT idivm.descendants(waits_for_this.relation))
-      UNION
-        SELECT blocker FROM waiting w CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS blocker
-    )
-    SELECT EXISTS (SELECT FROM waiting w WHERE w.pid = pg_backend_pid());
-END;
 
 -- Lock the tables of synchronous views for reading, and return the views that this transaction can refresh now. It
 -- holds the locks of these views. A transaction that has locked one of the tables with TRUNCATE or DDL may wait for
@@ -336,34 +358,58 @@ $$;
 -- Protect the tables of a view from changes that no snapshot hides. TRUNCATE and ALTER TABLE replace a table's file
 -- for every snapshot: a table that was emptied meanwhile looks empty, although the log does not say so yet. A table
 -- is locked before its partitions and inheritance children, in the order of TRUNCATE, so that the two do not
--- deadlock.
+-- deadlock. Such a TRUNCATE waits for synchronous views. A transaction that holds them does not wait in the lock queue
+-- and fails when the other one waits for it.
 CREATE OR REPLACE FUNCTION idivm.pin_tables(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    patience interval := nullif(current_setting('lock_timeout'), '0')::interval;
+    began timestamptz := clock_timestamp();
+    in_queue boolean := false;
     one record;
 BEGIN
-    FOR one IN
-        SELECT m.member::regclass AS name, c.oid, nullif(c.relfilenode, 0) AS file, c.relkind = 'p' AS is_parted
-        FROM idivm.view_sources vs
-        JOIN idivm.sources s ON s.id = vs.source
-        JOIN idivm.source_members m ON m.source = vs.source
-        JOIN pg_class c ON c.oid = m.member
-        WHERE vs.view = view_id AND c.relkind IN ('r', 'm', 'p')
-        ORDER BY m.member <> s.relation, c.relkind <> 'p', c.oid
     LOOP
-        -- A dropped table has nothing to lock.
-        IF pg_relation_filenode(one.oid) IS NOT NULL OR one.is_parted AND to_regclass(one.name::text) IS NOT NULL THEN
-            EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE', one.name);
-        END IF;
-        IF pg_relation_filenode(one.oid) IS DISTINCT FROM one.file THEN
-            RAISE EXCEPTION 'the table % was truncated or rewritten after this transaction took its snapshot', one.name
+        BEGIN
+            FOR one IN
+                SELECT m.member::regclass AS name, c.oid, nullif(c.relfilenode, 0) AS file, c.relkind = 'p' AS is_parted
+                FROM idivm.view_sources vs
+                JOIN idivm.sources s ON s.id = vs.source
+                JOIN idivm.source_members m ON m.source = vs.source
+                JOIN pg_class c ON c.oid = m.member
+                WHERE vs.view = view_id AND c.relkind IN ('r', 'm', 'p')
+                ORDER BY m.member <> s.relation, c.relkind <> 'p', c.oid
+            LOOP
+                -- A dropped table has nothing to lock.
+                IF pg_relation_filenode(one.oid) IS NOT NULL OR one.is_parted AND to_regclass(one.name::text) IS NOT NULL THEN
+                    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE %s', one.name, CASE WHEN NOT in_queue THEN 'NOWAIT' END);
+                END IF;
+                IF pg_relation_filenode(one.oid) IS DISTINCT FROM one.file THEN
+                    RAISE EXCEPTION 'the table % was truncated or rewritten after this transaction took its snapshot', one.name
+                        USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+                END IF;
+            END LOOP;
+            RETURN;
+        EXCEPTION
+            WHEN undefined_table THEN
+                RAISE EXCEPTION 'a table was dropped after this transaction took its snapshot'
+                    USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+            WHEN lock_not_available THEN
+                IF in_queue OR clock_timestamp() > began + patience THEN
+                    RAISE;
+                END IF;
+        END;
+        in_queue := NOT EXISTS (
+            SELECT FROM pg_locks l
+            WHERE l.pid = pg_backend_pid() AND l.locktype = 'advisory' AND l.classid = idivm.lock_class()::oid AND l.objsubid = 2
+              AND l.objid IN (SELECT id::oid FROM idivm.synchronous_views() AS id UNION ALL SELECT (-2147483648)::integer::oid));
+        CONTINUE WHEN in_queue;
+        IF idivm.waits_for_this(one.name) THEN
+            RAISE EXCEPTION 'another transaction has locked % and waits for this one', one.name
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;
+        PERFORM pg_sleep(0.01);
     END LOOP;
-EXCEPTION WHEN undefined_table THEN
-    RAISE EXCEPTION 'a table was dropped after this transaction took its snapshot'
-        USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
 END
 $$;
 COMMENT ON FUNCTION idivm.pin_tables(integer) IS
@@ -381,9 +427,11 @@ END
 $$;
 
 -- Take the locks of a refresh of these views, except synchronous views, and return whether another session held any
--- of them. While this function waits for a lock, the holder may make the view synchronous. The view's writers then
--- wait for this lock, so it must not be held while waiting for others: all locks are released, and those that are
--- still needed are taken again. A fixed snapshot does not show the new mode, so the refresh then fails with 40001.
+-- of them, or has made a view synchronous. The writers of a view that is synchronous by now wait for its lock, so this
+-- transaction must not hold that lock while it waits for another one. A mode changes only with the view's lock, so one
+-- look before each wait and one at the end are enough: all locks are released, and those that are still needed are
+-- taken again. A fixed snapshot does not show the new mode. There, this function waits without any lock, and fails
+-- with 40001 if it needs more than one.
 CREATE OR REPLACE FUNCTION idivm.lock_apart(view_ids integer[], synchronous integer[]) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -407,18 +455,30 @@ BEGIN
         BEGIN
             FOREACH view_id IN ARRAY apart LOOP
                 CONTINUE WHEN pg_try_advisory_xact_lock(idivm.lock_class(), view_id);
-                waited := pg_advisory_xact_lock(idivm.lock_class(), view_id) IS NOT NULL;
-                IF snapshot_is_fixed AND view_id < apart[cardinality(apart)] THEN
-                    RAISE EXCEPTION 'another session has refreshed or changed these views meanwhile'
-                        USING ERRCODE = 'serialization_failure';
-                ELSIF NOT snapshot_is_fixed AND apart && ARRAY(SELECT idivm.synchronous_views()) THEN
-                    RAISE EXCEPTION USING ERRCODE = 'IV001', MESSAGE = 'these views are synchronous now';
+                IF snapshot_is_fixed AND view_id > apart[1]
+                   OR NOT snapshot_is_fixed AND EXISTS (SELECT FROM idivm.synchronous_views() AS id WHERE id = ANY (apart)) THEN
+                    RAISE EXCEPTION USING ERRCODE = 'IV001', MESSAGE = 'these locks must not be held meanwhile';
                 END IF;
+                waited := pg_advisory_xact_lock(idivm.lock_class(), view_id) IS NOT NULL;
+                EXIT WHEN snapshot_is_fixed;
             END LOOP;
-            RETURN waited;
+            IF NOT snapshot_is_fixed AND EXISTS (SELECT FROM idivm.synchronous_views() AS id WHERE id = ANY (apart)) THEN
+                RAISE EXCEPTION USING ERRCODE = 'IV001', MESSAGE = 'these views are synchronous now';
+            END IF;
         EXCEPTION WHEN SQLSTATE 'IV001' THEN
-            apart := ARRAY(SELECT id FROM unnest(apart) AS id WHERE id NOT IN (SELECT idivm.synchronous_views()) ORDER BY id);
+            waited := true;
+            IF snapshot_is_fixed THEN
+                PERFORM pg_advisory_xact_lock(idivm.lock_class(), view_id);
+            ELSE
+                apart := ARRAY(SELECT id FROM unnest(apart) AS id WHERE id NOT IN (SELECT idivm.synchronous_views()) ORDER BY id);
+                CONTINUE;
+            END IF;
         END;
+        IF waited AND snapshot_is_fixed AND cardinality(apart) > 1 THEN
+            RAISE EXCEPTION 'another session has refreshed or changed these views meanwhile'
+                USING ERRCODE = 'serialization_failure';
+        END IF;
+        RETURN waited;
     END LOOP;
 END
 $$;

@@ -114,6 +114,11 @@ BEGIN
                                 AND NOT has_table_privilege(c.oid, CASE WHEN snapshot_is_fixed THEN 'SELECT'
                                                                         ELSE idivm.locking_rights() END)
                                 AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation));
+                IF snapshot_is_fixed THEN
+                    -- A view that is synchronous by now, which this snapshot does not show, must not be locked below.
+                    PERFORM FROM idivm.watermarks w
+                    WHERE w.view = ANY (ordered) AND w.view <> ALL (synchronous) ORDER BY w.view FOR NO KEY UPDATE;
+                END IF;
                 PERFORM idivm.hold_sources(
                     ARRAY(SELECT DISTINCT s.relation
                           FROM idivm.view_sources vs

@@ -47,7 +47,6 @@ REVOKE EXECUTE ON ROUTINE
     idivm.statement_ends(),
     idivm.sync_partitions(integer),
     idivm.trim_history(integer),
-    idivm.waits_for_this(regclass),
     idivm.writer(),
     idivm.written_in_turn(regclass[])
 FROM PUBLIC;

@@ -42,7 +42,7 @@ def events(orc: Orchestrator) -> Orchestrator:
     orc.execute(TESTED_CLOCK)
     orc.execute(
         "INSERT INTO events SELECT n, n, t, t AT TIME ZONE 'UTC', t::date FROM generate_series(-12, 12) AS n,"
-        " LATERAL (SELECT timestamptz '2026-03-29 00:30:00+00' + n * interval '10 min' AS t)"
+        " LATERAL (SELECT timestamptz '2026-03-29 00:30:00+00' + n * interval '10 min' AS t) AS at"
     )
     return orc
 

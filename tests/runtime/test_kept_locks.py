@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from psycopg import IsolationLevel
-from psycopg.errors import InsufficientPrivilege, SerializationFailure
+from psycopg.errors import InsufficientPrivilege, LockNotAvailable, SerializationFailure
 from stepping import Session, differences, until
 
 pytestmark = pytest.mark.integration
@@ -239,6 +239,62 @@ def test_a_refresh_holds_no_table_while_it_waits_for_another(orc, session):
     assert refresher.ends() is None
     refresher.commit()
     assert differences(orc.connection, "d") == []
+
+
+@pytest.mark.parametrize(
+    "level", [IsolationLevel.READ_COMMITTED, IsolationLevel.REPEATABLE_READ], ids=["rc", "rr"]
+)
+def test_a_refresh_does_not_hold_a_view_that_became_synchronous_meanwhile(pair, session, level):
+    pair.create_view("first", "SELECT max(n) AS m FROM a")
+    pair.create_view("second", "SELECT max(n) AS m FROM b")
+    lower, higher = pair.view("first").id, pair.view("second").id
+    pair.alter_view("first", maintain="eager")
+    holder, refresher, writer = session(), session(level), session()
+    lock = "SELECT pg_try_advisory_xact_lock(idivm.lock_class(), {})"
+    assert holder(lock.format(higher)) == [(True,)]
+    # This refresh has looked at the modes before the change.
+    refresher.starts(f"SELECT idivm.lock_apart(ARRAY[{lower}, {higher}], '{{}}')", pair.connection)
+    writer("SET LOCAL lock_timeout = '20s'; UPDATE a SET n = 99 WHERE id = 1")
+    holder.commit()
+    error = refresher.ends()
+    if level is IsolationLevel.READ_COMMITTED:
+        assert error is None
+        assert writer(lock.format(higher)) == [(False,)]
+    else:
+        assert isinstance(error, SerializationFailure)
+    writer.commit()
+    refresher.rollback()
+    # Without a wait, it does not keep the lock either.
+    refresher.connection.isolation_level = IsolationLevel.READ_COMMITTED
+    assert refresher(f"SELECT idivm.lock_apart(ARRAY[{lower}, {higher}], '{{}}')") == [(True,)]
+    assert writer(lock.format(lower)) == [(True,)]
+    assert writer(lock.format(higher)) == [(False,)]
+
+
+@pytest.mark.parametrize(
+    "other", ["TRUNCATE b", "ALTER TABLE b ADD COLUMN m int; UPDATE b SET n = 0"]
+)
+def test_a_snapshot_does_not_wait_for_a_table_whose_holder_waits_for_its_views(
+    pair, session, other
+):
+    reader, emptier = session(IsolationLevel.REPEATABLE_READ), session()
+    # A refresh that found the views of a behind holds this lock, and a comparison reads all views.
+    reader("SELECT idivm.lock_eager()")
+    emptier.starts(other, pair.connection)
+    with pytest.raises(SerializationFailure, match="waits for this one"):
+        reader(f"SELECT idivm.pin_tables({pair.view('late_b').id})")
+    reader.rollback()
+    assert emptier.ends() is None
+    emptier.rollback()
+    reader.connection.isolation_level = IsolationLevel.READ_COMMITTED
+    reader("SELECT idivm.lock_eager()")
+    emptier.starts(other, pair.connection)
+    with pytest.raises(LockNotAvailable):
+        reader("SELECT idivm.lock_unqueued('b', 'ACCESS SHARE')")
+    reader.rollback()
+    assert emptier.ends() is None
+    emptier.commit()
+    assert right(pair)
 
 
 def test_a_refresh_above_kept_views_holds_none_while_it_waits(pair, session):
