@@ -237,15 +237,40 @@ BEGIN
 END
 $$;
 
--- Record that a view was computed since a crash may have emptied unlogged tables. Each view has such a witness,
--- because any of its tables may be unlogged for some time.
-CREATE OR REPLACE FUNCTION idivm.note_witness(view_id integer) RETURNS void
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp
+-- Record that a view was computed in a snapshot after a crash may have emptied unlogged tables. Each view has such a
+-- witness, because any of its tables may be unlogged for some time. A transaction that was prepared before the crash
+-- lost its rows in these tables, but its log rows become visible at its end. As long as the snapshot shows a
+-- transaction as open that may be such a one, the witness has a number, and the next refresh recomputes the view again.
+CREATE OR REPLACE FUNCTION idivm.note_witness(view_id integer, snapshot pg_snapshot) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
-    INSERT INTO idivm.witnesses SELECT view_id
-    WHERE NOT EXISTS (SELECT FROM idivm.witnesses w WHERE w.view = view_id)
+DECLARE
+    number xid8;
+    has_row boolean;
+BEGIN
+    SELECT w.since INTO number FROM idivm.witnesses w WHERE w.view = view_id;
+    has_row := FOUND;
+    IF has_row AND number IS NULL THEN
+        RETURN;
+    END IF;
+    number := coalesce(number, pg_snapshot_xmax(snapshot));
+    IF current_setting('max_prepared_transactions') = '0' OR NOT EXISTS (
+        SELECT FROM pg_snapshot_xip(snapshot) AS x
+        WHERE x < number AND x IS DISTINCT FROM pg_current_xact_id_if_assigned() AND NOT EXISTS (
+            -- A transaction with a session is not prepared. One that has ended meanwhile may have been.
+            SELECT FROM pg_locks l WHERE l.locktype = 'transactionid' AND l.transactionid = x::xid AND l.pid IS NOT NULL
+                AND l.mode = 'ExclusiveLock' AND l.granted)
+    ) THEN
+        number := NULL;
+    END IF;
+    IF has_row THEN
+        UPDATE idivm.witnesses w SET since = number WHERE w.view = view_id AND w.since IS DISTINCT FROM number;
+    ELSE
+        INSERT INTO idivm.witnesses (view, since) VALUES (view_id, number);
+    END IF;
+END
 $$;
-COMMENT ON FUNCTION idivm.note_witness(integer) IS
+COMMENT ON FUNCTION idivm.note_witness(integer, pg_snapshot) IS
     'remembers that a view was computed since a crash may have emptied its unlogged tables';
 
 -- Discard log rows that a dump brought into the logs of a recomputed view. A log row that is visible while its
@@ -264,7 +289,7 @@ BEGIN
             'DELETE FROM idivm_log.%I WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())'
             ' AND NOT pg_visible_in_snapshot(xid, pg_current_snapshot()) AND xid <> pg_current_xact_id()', segment);
     END LOOP;
-    PERFORM idivm.note_witness(view_id);
+    PERFORM idivm.note_witness(view_id, pg_current_snapshot());
 END
 $$;
 

@@ -159,7 +159,7 @@ BEGIN
         -- A standby cannot even plan a query on an unlogged table.
         RETURN true;
     END IF;
-    RETURN EXISTS (SELECT FROM idivm.witnesses w WHERE w.view = view_id);
+    RETURN EXISTS (SELECT FROM idivm.witnesses w WHERE w.view = view_id AND w.since IS NULL);
 END
 $$;
 

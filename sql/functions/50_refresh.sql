@@ -607,7 +607,7 @@ BEGIN
         IF v.is_foreign THEN
             PERFORM idivm.discard_foreign_log(view_id);
         ELSE
-            PERFORM idivm.note_witness(view_id);
+            PERFORM idivm.note_witness(view_id, snapshot);
         END IF;
         PERFORM idivm.note_expressions(view_id);
         -- After a restored dump and VACUUM FULL, the query of the relation is stored in another place.

@@ -290,3 +290,30 @@ def test_migrate(own: TestServer, attack: Attack) -> None:
         with recovered(dsn) as orc:
             orc.execute(TABLES)
             lives_on(orc)
+
+
+def test_a_transaction_prepared_before_a_crash_lost_its_rows_of_unlogged_tables(own, database):
+    with orchestrator.connect(database) as orc:
+        orc.execute(
+            f"{TABLES}; CREATE UNLOGGED TABLE u (id int PRIMARY KEY, k int); INSERT INTO u VALUES (1, 1)"
+        )
+        orc.create_view("v", "SELECT k, count(*) AS n FROM u GROUP BY k")
+        orc.connection.execute("BEGIN; INSERT INTO u VALUES (2, 1); PREPARE TRANSACTION 'before'")
+    cut_short(own, database, kill, "LOCK TABLE t", lambda orc: orc.connection.execute("TABLE t"))
+    with orchestrator.connect(database) as orc:
+        orc.execute("INSERT INTO u VALUES (3, 1)")
+        [report] = orc.refresh()
+        assert report.recomputed
+        assert orc.connection.execute("TABLE v").fetchall() == [(1, 1)]
+        orc.connection.execute("COMMIT PREPARED 'before'")
+        orc.refresh()
+        assert differences(orc.connection, "v") == []
+        assert orc.view("v").status == "ready"
+        # From here on, the view follows changes again.
+        orc.connection.execute("BEGIN; INSERT INTO u VALUES (4, 1); PREPARE TRANSACTION 'after'")
+        orc.execute("INSERT INTO u VALUES (5, 1)")
+        [report] = orc.refresh()
+        assert not report.recomputed
+        orc.connection.execute("COMMIT PREPARED 'after'")
+        orc.connection.execute("CALL idivm.refresh_all()")
+        assert orc.connection.execute("TABLE v").fetchall() == [(1, 3)]
