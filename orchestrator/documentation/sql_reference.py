@@ -55,6 +55,7 @@ _COMMENT = re.compile(
 _TABLE = re.compile(
     r"^CREATE (?:UNLOGGED )?TABLE idivm\.(\w+) \((.*?)^\)", re.MULTILINE | re.DOTALL
 )
+_COLUMN = re.compile(r"^ALTER TABLE idivm\.(\w+) ADD COLUMN (\w+) ([\w ]+)", re.MULTILINE)
 _VIEW = re.compile(r"^CREATE OR REPLACE VIEW idivm\.(\w+)", re.MULTILINE)
 
 
@@ -149,6 +150,8 @@ def tables() -> dict[str, list[tuple[str, str]]]:
                 re.MULTILINE,
             )
             result[name] = [pair for pair in columns if pair[1] != "KEY"]
+        for name, column, kind in _COLUMN.findall(text):
+            result[name].append((column, kind))
     return result
 
 
