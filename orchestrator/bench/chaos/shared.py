@@ -120,6 +120,13 @@ class Shared:
         place = traceback.format_exception(error)[-4:-1]
         self.record("errors that are no sentence", f"{who}: {error!r} {''.join(place)}")
 
+    def _statements(self, deadlock: str) -> str:
+        """Return the statements of the processes of a deadlock, which only the server's log has."""
+        pids = "|".join(re.findall(r"^Process (\d+)", deadlock, re.MULTILINE))
+        statement = re.compile(rf"^\s*Process (?:{pids}): .*", re.MULTILINE)
+        logs = (log.read_text(errors="replace") for log in self.server.log.glob("server-*.log"))
+        return " ".join(line.strip() for text in logs for line in statement.findall(text))
+
     def judge(self, error: IdivmError | psycopg.Error, who: str) -> None:
         """Count an error; an error of a writer that a view caused fails the run."""
         cause = error.__cause__ if isinstance(error, IdivmError) else error
@@ -135,7 +142,7 @@ class Shared:
             detail = f"{cause.diag.message_detail} {cause.diag.context}"
             with_ddl = self.changers & {int(pid) for pid in re.findall(r"Process (\d+)", detail)}
             if (who == "writers" or (writes and is_over_views(detail))) and not with_ddl:
-                self.record("deadlocks of writers", detail)
+                self.record("deadlocks of writers", f"{detail} {self._statements(detail)}")
         elif isinstance(cause, SerializationFailure):
             self.count(f"serialization failures, {who}")
         elif writes and (who == "writers" or is_ours(cause)):
