@@ -384,3 +384,33 @@ def test_a_writer_that_began_with_a_key_is_not_lost(orc, connect, capture_form):
         writer.commit()
     assert [report.equal for report in orc.check()] == [True]
     assert orc.execute("SELECT n, c FROM v ORDER BY n")[0].rows == [(7, 1), (8, 1)]
+
+
+@pytest.mark.parametrize("mend", ["refresh", "doctor"])
+def test_two_tables_of_a_view_lose_a_captured_type(orc, mend):
+    orc.execute(
+        """
+        CREATE TYPE feeling AS ENUM ('glad', 'sad');
+        CREATE TABLE a (id int PRIMARY KEY, m feeling, n int); INSERT INTO a VALUES (1, 'sad', 1);
+        CREATE TABLE b (id int PRIMARY KEY, m feeling, n int); INSERT INTO b VALUES (1, 'glad', 2)
+        """
+    )
+    for table in "ab":
+        orc.create_view(f"feelings_{table}", f"SELECT id, m FROM {table}")
+        orc.create_view(f"numbers_{table}", f"SELECT id, n FROM {table}")
+    orc.create_view(
+        "joined", "SELECT id, a.n + b.n AS n FROM a JOIN b USING (id)", maintain="eager"
+    )
+    orc.create_view("above", "SELECT sum(v.n + b.n) AS s FROM numbers_a v JOIN b USING (id)")
+    orc.connection.execute("DROP TYPE feeling CASCADE")
+    orc.execute("INSERT INTO a VALUES (2, 3); INSERT INTO b VALUES (2, 4)")
+    getattr(orc, mend)()
+    orc.refresh()
+    assert {view.name for view in orc.views()} == {"numbers_a", "numbers_b", "joined", "above"}
+    assert all(view.status == "ready" for view in orc.views())
+    assert all(report.equal for report in orc.check())
+    orc.execute("UPDATE a SET n = 9; DELETE FROM b WHERE id = 1")
+    assert all(report.equal for report in orc.check())
+    for dropped in orc.dropped_views():
+        orc.drop_view(dropped.name)
+    assert all(finding.fine for finding in orc.doctor())

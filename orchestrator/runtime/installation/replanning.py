@@ -49,7 +49,10 @@ def follow(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, st
     for source_id in catalog.sources_without_capture(
         connection, catalog.sources_of(connection, concerned)
     ):
-        readers = catalog_objects.readers_of_source(connection, source_id)
+        if not catalog.sources_without_capture(connection, [source_id]):
+            # Another table of the same view was captured again, and this one with it.
+            continue
+        _, readers = _broken_with(connection, source_id)
         if reason := _reason_against(connection, partial(renew_capture, connection, source_id)):
             unplanned.update(dict.fromkeys(readers, reason))
     whole = catalog.sources_of(connection, [item for item in concerned if item not in unplanned])
@@ -119,14 +122,36 @@ def warn(connection: Connection[Any], sentence: str) -> None:
 
 
 def renew_capture(connection: Connection[Any], source_id: int) -> None:
-    """Capture a table again whose log or definition view lacks a part, and plan its readers again."""
+    """Capture a table again whose log or definition view lacks a part, and plan its readers again.
+
+    Also capture the other tables of these readers again that are in this state, because the readers cannot be
+    planned before.
+    """
     with connection.transaction():
-        readers = catalog_objects.readers_of_source(connection, source_id)
+        broken, readers = _broken_with(connection, source_id)
         modes.hold(connection, *readers)
-        catalog_objects.uninstall_source(connection, source_id)
+        for source in broken:
+            catalog_objects.uninstall_source(connection, source)
         for reader in readers:
             replan(connection, catalog.view_by_id(connection, reader))
         modes.sync(connection)
+
+
+def _broken_with(connection: Connection[Any], source_id: int) -> tuple[list[int], list[int]]:
+    """Return the sources without capture that have readers in common with this source, and all their readers."""
+    broken = {source_id}
+    while True:
+        readers = {
+            reader
+            for source in broken
+            for reader in catalog_objects.readers_of_source(connection, source)
+        }
+        tower = {above for reader in readers for above, _ in catalog.readers_of(connection, reader)}
+        reads = catalog.sources_of(connection, sorted(readers | tower))
+        more = set(catalog.sources_without_capture(connection, reads)) - broken
+        if not more:
+            return sorted(broken), sorted(readers)
+        broken |= more
 
 
 def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False) -> None:
