@@ -181,7 +181,11 @@ BEGIN
                 END IF;
             END LOOP;
             RETURN;
-        EXCEPTION WHEN lock_not_available THEN
+        EXCEPTION WHEN undefined_table OR invalid_schema_name THEN
+            -- Another session renamed or moved a table after its name was read.
+            late := NULL;
+            late_view := NULL;
+        WHEN lock_not_available THEN
             IF waits THEN
                 -- This was the session's own lock_timeout.
                 RAISE;
@@ -239,8 +243,12 @@ BEGIN
                 EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE NOWAIT', busy);
             END LOOP;
             RETURN view_ids;
-        EXCEPTION WHEN lock_not_available THEN
-            NULL;
+        EXCEPTION
+            WHEN undefined_table OR invalid_schema_name THEN
+                -- Another session renamed or moved the table after its name was read.
+                CONTINUE;
+            WHEN lock_not_available THEN
+                NULL;
         END;
         IF idivm.waits_for_this(busy) THEN
             blocked := ARRAY(
