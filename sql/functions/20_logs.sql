@@ -256,7 +256,7 @@ BEGIN
     number := coalesce(number, pg_snapshot_xmax(snapshot));
     IF current_setting('max_prepared_transactions') = '0' OR NOT EXISTS (
         SELECT FROM pg_snapshot_xip(snapshot) AS x
-        WHERE x < number AND x IS DISTINCT FROM pg_current_xact_id_if_assigned() AND NOT EXISTS (
+        WHERE x < number AND NOT EXISTS (
             -- A transaction with a session is not prepared. One that has ended meanwhile may have been.
             SELECT FROM pg_locks l WHERE l.locktype = 'transactionid' AND l.transactionid = x::xid AND l.pid IS NOT NULL
                 AND l.mode = 'ExclusiveLock' AND l.granted)

@@ -29,7 +29,7 @@ COMMENT ON FUNCTION idivm.trusts(oid, oid) IS 'whether code of one role may run 
 
 -- Return the objects of a table with expressions whose constant parts the planner evaluates: functions of a partition
 -- key, indexes and extended statistics with expressions, also of partitions and inheritance children, and the
--- constraints of these relations. If an index is on mallory.f(1), for example, the planner calls this function for any
+-- constraints of these relations. For example, an index on mallory.f(1) makes the planner call mallory.f for every
 -- query over the table.
 CREATE OR REPLACE FUNCTION idivm.planned_with(relation oid) RETURNS TABLE (class oid, object oid)
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp

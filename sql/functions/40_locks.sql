@@ -181,15 +181,16 @@ BEGIN
                 END IF;
             END LOOP;
             RETURN;
-        EXCEPTION WHEN undefined_table OR invalid_schema_name THEN
-            -- Another session renamed or moved a table after its name was read.
-            late := NULL;
-            late_view := NULL;
-        WHEN lock_not_available THEN
-            IF waits THEN
-                -- This was the session's own lock_timeout.
-                RAISE;
-            END IF;
+        EXCEPTION
+            WHEN undefined_table OR invalid_schema_name THEN
+                -- Another session renamed or moved a table after its name was read.
+                late := NULL;
+                late_view := NULL;
+            WHEN lock_not_available THEN
+                IF waits THEN
+                    -- This was the session's own lock_timeout.
+                    RAISE;
+                END IF;
         END;
     END LOOP;
     IF eager THEN
@@ -434,12 +435,12 @@ BEGIN
 END
 $$;
 
--- Take the locks of a refresh of these views, except synchronous views, and return whether another session held any
--- of them, or has made a view synchronous. The writers of a view that is synchronous by now wait for its lock, so this
--- transaction must not hold that lock while it waits for another one. A mode changes only with the view's lock, so one
--- look before each wait and one at the end are enough: all locks are released, and those that are still needed are
--- taken again. A fixed snapshot does not show the new mode. There, this function waits without any lock, and fails
--- with 40001 if it needs more than one.
+-- Take the locks of a refresh of these views, except synchronous views. Return whether another session held any of
+-- them or has made a view synchronous. Writers wait for the lock of a synchronous view, so this transaction must not
+-- wait for another lock while it holds one. Only the holder of a view's lock changes its mode. So this function looks
+-- at the modes before each wait and at the end; if a view is synchronous now, it releases all locks and takes those of
+-- the other views again. A fixed snapshot does not show the new mode: there, the function releases all locks before it
+-- waits, and then fails with 40001 if it needs several.
 CREATE OR REPLACE FUNCTION idivm.lock_apart(view_ids integer[], synchronous integer[]) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -463,30 +464,27 @@ BEGIN
         BEGIN
             FOREACH view_id IN ARRAY apart LOOP
                 CONTINUE WHEN pg_try_advisory_xact_lock(idivm.lock_class(), view_id);
-                IF snapshot_is_fixed AND view_id > apart[1]
-                   OR NOT snapshot_is_fixed AND EXISTS (SELECT FROM idivm.synchronous_views() AS id WHERE id = ANY (apart)) THEN
+                IF snapshot_is_fixed OR EXISTS (SELECT FROM idivm.synchronous_views() AS id WHERE id = ANY (apart)) THEN
                     RAISE EXCEPTION USING ERRCODE = 'IV001', MESSAGE = 'these locks must not be held meanwhile';
                 END IF;
                 waited := pg_advisory_xact_lock(idivm.lock_class(), view_id) IS NOT NULL;
-                EXIT WHEN snapshot_is_fixed;
             END LOOP;
             IF NOT snapshot_is_fixed AND EXISTS (SELECT FROM idivm.synchronous_views() AS id WHERE id = ANY (apart)) THEN
                 RAISE EXCEPTION USING ERRCODE = 'IV001', MESSAGE = 'these views are synchronous now';
             END IF;
+            RETURN waited;
         EXCEPTION WHEN SQLSTATE 'IV001' THEN
             waited := true;
-            IF snapshot_is_fixed THEN
-                PERFORM pg_advisory_xact_lock(idivm.lock_class(), view_id);
-            ELSE
-                apart := ARRAY(SELECT id FROM unnest(apart) AS id WHERE id NOT IN (SELECT idivm.synchronous_views()) ORDER BY id);
-                CONTINUE;
-            END IF;
         END;
-        IF waited AND snapshot_is_fixed AND cardinality(apart) > 1 THEN
-            RAISE EXCEPTION 'another session has refreshed or changed these views meanwhile'
-                USING ERRCODE = 'serialization_failure';
+        IF snapshot_is_fixed THEN
+            PERFORM pg_advisory_xact_lock(idivm.lock_class(), view_id);
+            IF cardinality(apart) > 1 THEN
+                RAISE EXCEPTION 'another session has refreshed or changed these views meanwhile'
+                    USING ERRCODE = 'serialization_failure';
+            END IF;
+            RETURN true;
         END IF;
-        RETURN waited;
+        apart := ARRAY(SELECT id FROM unnest(apart) AS id WHERE id NOT IN (SELECT idivm.synchronous_views()) ORDER BY id);
     END LOOP;
 END
 $$;

@@ -115,7 +115,8 @@ BEGIN
                                                                         ELSE idivm.locking_rights() END)
                                 AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation));
                 IF snapshot_is_fixed THEN
-                    -- A view that is synchronous by now, which this snapshot does not show, must not be locked below.
+                    -- This fails if one of these views became synchronous after the snapshot. Its writers would wait for its
+                    -- lock, which this transaction holds while it waits below.
                     PERFORM FROM idivm.watermarks w
                     WHERE w.view = ANY (ordered) AND w.view <> ALL (synchronous) ORDER BY w.view FOR NO KEY UPDATE;
                 END IF;

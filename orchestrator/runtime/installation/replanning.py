@@ -52,8 +52,8 @@ def follow(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, st
         if not catalog.sources_without_capture(connection, [source_id]):
             # Another table of the same view was captured again, and this one with it.
             continue
-        _, readers = _broken_with(connection, source_id)
         if reason := _reason_against(connection, partial(renew_capture, connection, source_id)):
+            _, readers = _broken_with(connection, source_id)
             unplanned.update(dict.fromkeys(readers, reason))
     whole = catalog.sources_of(connection, [item for item in concerned if item not in unplanned])
     sources.sync_members(connection, whole)
