@@ -294,6 +294,20 @@ BEGIN
 END
 $$;
 
+-- Take the lock of a view that has lost a part or whose creation was interrupted. Return whether that is still so, and
+-- no other session holds the lock.
+CREATE OR REPLACE FUNCTION idivm.hold_broken(view_id integer) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF view_id IN (SELECT idivm.synchronous_views()) THEN
+        PERFORM idivm.hold_writers(ARRAY[view_id], true);
+    END IF;
+    RETURN pg_try_advisory_xact_lock(idivm.lock_class(), view_id)
+        AND EXISTS (SELECT FROM idivm.broken_off b WHERE b.id = view_id);
+END
+$$;
+
 -- Remove views that lost a part (DROP TABLE ... CASCADE, DROP VIEW in plain SQL) and interrupted creations, upper
 -- views first. A running creation holds the lock of its view. If only the content is missing, the view was not
 -- dropped, and `idivm doctor` restores the content. The function checks an interrupted creation again after it has
@@ -316,6 +330,10 @@ BEGIN
     IF NOT EXISTS (SELECT FROM idivm.broken_off) THEN
         RETURN 0;
     END IF;
+    -- Dropping these tables takes the definitions of the views above them along, so that those views are removed below.
+    PERFORM idivm.drop_lost_table(v.id)
+    FROM idivm.broken_off b JOIN idivm.views v USING (id) JOIN pg_class c ON c.oid = v.relation AND c.relkind = 'r'
+    WHERE idivm.hold_broken(v.id);
     FOR view_id IN
         SELECT b.id
         FROM idivm.refresh_order(ARRAY(SELECT id FROM idivm.views)) WITH ORDINALITY AS o (id, place)
@@ -325,12 +343,7 @@ BEGIN
         -- A view above was locked by another session. Both go the next time.
         CONTINUE WHEN EXISTS (SELECT FROM idivm.views v JOIN idivm.sources s ON s.relation = v.state
                               JOIN idivm.view_sources vs ON vs.source = s.id WHERE v.id = view_id);
-        IF view_id IN (SELECT idivm.synchronous_views()) THEN
-            PERFORM idivm.hold_writers(ARRAY[view_id], true);
-        END IF;
-        IF pg_try_advisory_xact_lock(idivm.lock_class(), view_id)
-           AND EXISTS (SELECT FROM idivm.broken_off b WHERE b.id = view_id) THEN
-            PERFORM idivm.drop_lost_table(view_id);
+        IF idivm.hold_broken(view_id) THEN
             PERFORM idivm.note_dropped(v.id, v.name, 'DROP ... CASCADE of something that it reads')
             FROM idivm.views v
             WHERE v.id = view_id AND v.definition IS NOT NULL AND to_regclass(v.name) IS NULL

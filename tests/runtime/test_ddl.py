@@ -414,3 +414,48 @@ def test_two_tables_of_a_view_lose_a_captured_type(orc, mend):
     for dropped in orc.dropped_views():
         orc.drop_view(dropped.name)
     assert all(finding.fine for finding in orc.doctor())
+
+
+def test_a_factorized_view_whose_table_loses_its_key_becomes_a_listing(orc):
+    orc.execute(
+        """
+        CREATE TABLE a (id int PRIMARY KEY, n int); INSERT INTO a VALUES (1, 1), (2, 2);
+        CREATE TABLE b (id int PRIMARY KEY, a int, n int); INSERT INTO b VALUES (1, 1, 5), (2, 2, 7)
+        """
+    )
+    orc.create_view(
+        "v",
+        "SELECT a.id, b.id AS b, a.n, b.n AS m FROM a JOIN b ON b.a = a.id",
+        representation="factorized",
+    )
+    orc.create_view("above", "SELECT sum(m) AS s FROM v")
+    orc.execute("ALTER TABLE a DROP CONSTRAINT a_pkey; INSERT INTO a VALUES (1, 1)")
+    orc.refresh()
+    assert len(orc.execute("SELECT FROM v")[0].rows) == 3
+    orc.execute("INSERT INTO a VALUES (2, 1); UPDATE b SET n = 9")
+    assert [report.equal for report in orc.check()] == [True, True]
+
+
+@pytest.mark.parametrize("above", ["a deferred view", "a table above a view"])
+def test_the_loss_of_a_table_view_takes_the_views_above_it_along(orc, above):
+    """PostgreSQL drops the query of the table view with a column, and knows no table that depends on it."""
+    orc.execute(
+        """
+        CREATE TABLE t (id int PRIMARY KEY, n int, m int); INSERT INTO t VALUES (1, 1, 1);
+        CREATE TABLE u (id int PRIMARY KEY, n int); INSERT INTO u VALUES (1, 1)
+        """
+    )
+    orc.create_view("v", "SELECT id, n FROM t", relation="table", maintain="on_commit")
+    orc.create_view("w", "SELECT sum(n) AS s FROM v")
+    if above == "a table above a view":
+        orc.create_view("x", "SELECT s + u.n AS s FROM w, u", relation="table")
+    orc.create_view("other", "SELECT id, m FROM t")
+    orc.connection.execute("ALTER TABLE t DROP COLUMN n CASCADE")
+    orc.execute("INSERT INTO t VALUES (2, 2)")
+    orc.refresh()
+    assert [view.name for view in orc.views()] == ["other"]
+    assert [report.equal for report in orc.check()] == [True]
+    dropped = {view.name.rpartition(".")[2] for view in orc.dropped_views()}
+    assert dropped == {"v", "w", *(["x"] if above == "a table above a view" else [])}
+    for name in dropped:
+        assert orc.connection.execute("SELECT to_regclass(%s)", [name]).fetchone() == (None,)

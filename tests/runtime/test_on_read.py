@@ -459,3 +459,24 @@ def test_a_view_that_was_planned_again_can_be_dropped(orc):
     orc.refresh()
     orc.drop_view("v")
     assert orc.views() == []
+
+
+def test_a_view_whose_query_no_read_can_merge_any_more_shows_its_query(orc):
+    """A plain view below it was replaced. It is planned again as soon as that is possible."""
+    orc.execute("CREATE TABLE t (id int, n int); INSERT INTO t VALUES (1, 1), (2, 2)")
+    orc.connection.execute("CREATE VIEW p AS SELECT id, n FROM t")
+    orc.create_view("v", "SELECT id, sum(n) AS s FROM p GROUP BY id", maintain="on_read")
+    orc.create_view("above", "SELECT max(s) AS m FROM v")
+    orc.connection.execute("CREATE OR REPLACE VIEW p AS SELECT id, max(n) AS n FROM t GROUP BY id")
+    orc.refresh()
+    orc.refresh()
+    assert [view.name for view in orc.views()] == ["above"]
+    orc.execute("INSERT INTO t VALUES (1, 4)")
+    assert orc.execute("SELECT id, s FROM v ORDER BY id")[0].rows == [(1, 4), (2, 2)]
+    orc.connection.execute("CREATE OR REPLACE VIEW p AS SELECT id, n FROM t")
+    orc.plan()
+    assert orc.view("v").maintain == "on_read"
+    orc.execute("INSERT INTO t VALUES (1, 4)")
+    assert orc.execute("SELECT id, s FROM v ORDER BY id")[0].rows == [(1, 9), (2, 2)]
+    assert all(report.equal for report in orc.check())
+    assert all(finding.fine for finding in orc.doctor())

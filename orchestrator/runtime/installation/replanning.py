@@ -19,7 +19,7 @@ from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.catalog import unplanned as catalog_unplanned
 from orchestrator.deltascript import emit, program
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import Evidence, MaintenancePlan
+from orchestrator.deltascript.plan import ON_READ, Evidence, MaintenancePlan
 from orchestrator.errors import (
     IdivmError,
     UnsupportedError,
@@ -169,7 +169,13 @@ def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False)
             stack.enter_context(held_apart(connection, view_id))
         stack.enter_context(connection.transaction())
         modes.hold(connection, *(item.id for item in tower))
-        left = _replan_one(connection, tower[0], afresh)
+        try:
+            left = _replan_one(connection, tower[0], afresh)
+        except UnsupportedError as error:
+            if view.maintain != ON_READ:
+                raise
+            _show_query(connection, view, error)
+            return
         if left is None:
             return
         # Capture uses the old content until the readers use the new content.
@@ -183,13 +189,7 @@ def _replan_one(
 ) -> Identifier | None:
     """Plan a view again. Return the new name of the table with the old content if another table replaced it."""
     names = names_of(view)
-    options = parse_options(view.options.items())
-    try:
-        plan = current_plan(connection, view, options)
-    except UnsupportedError:
-        # The strategy lacks something that it needs: a key, or a property of a plain view below.
-        options = replace(options, strategy="auto")
-        plan = current_plan(connection, view, options)
+    plan, options = _possible_plan(connection, view)
     before = catalog.sources_of(connection, [view.id])
     record_plan(connection, view.id, plan, options)
     names = bound(connection, names)
@@ -209,6 +209,41 @@ def _replan_one(
     connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view.id])
     catalog.describe(connection, view.id)
     return old
+
+
+def _possible_plan(
+    connection: Connection[Any], view: ViewInfo
+) -> tuple[MaintenancePlan, ParsedOptions]:
+    """Return the plan that a view would get today, and its options.
+
+    If its strategy or representation lacks something that it needs (a key, or a property of a plain view below), choose
+    another one.
+    """
+    options = parse_options(view.options.items())
+    for replacement in (
+        {},
+        {"strategy": "auto"},
+        {"strategy": "auto", "representation": "listing"},
+    ):
+        possible = replace(options, **replacement)
+        try:
+            return current_plan(connection, view, possible), possible
+        except UnsupportedError as error:
+            reason = error
+    raise reason
+
+
+def _show_query(connection: Connection[Any], view: ViewInfo, reason: UnsupportedError) -> None:
+    """Let a view, and the views above it, compute their queries at every read until they can be planned."""
+    warn(
+        connection,
+        f"{view.name} computes its query at every read, as it could not be planned again: {reason}",
+    )
+    connection.execute(
+        "SELECT idivm.unplan(v.relation, q.columns, q.query, v.options, v.settings, 'pg_catalog, pg_temp')"
+        " FROM idivm.views v CROSS JOIN LATERAL idivm.query_of(v) AS q WHERE v.id = %s",
+        [view.id],
+    )
 
 
 def current_plan(
