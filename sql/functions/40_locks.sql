@@ -67,20 +67,59 @@ BEGIN
 END
 $$;
 
--- Return whether a transaction that has locked a table against readers, or waits to do so, waits for this transaction.
-CREATE OR REPLACE FUNCTION idivm.waits_for_this(relation regclass) RETURNS boolean
+-- Return whether one of these sessions waits for this transaction, directly or indirectly.
+CREATE OR REPLACE FUNCTION idivm.wait_for_this(pids integer[]) RETURNS boolean
     LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
     WITH RECURSIVE waiting(pid) AS (
-        SELECT l.pid FROM pg_locks l
-        WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.pid <> pg_backend_pid()
-          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-          AND l.relation IN (SELECT idivm.descendants(waits_for_this.relation))
+        SELECT unnest(wait_for_this.pids)
       UNION
         SELECT blocker FROM waiting w CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS blocker
     )
     SELECT EXISTS (SELECT FROM waiting w WHERE w.pid = pg_backend_pid());
 END;
+
+-- Return whether a transaction that has locked a table against readers, or waits to do so, waits for this transaction.
+CREATE OR REPLACE FUNCTION idivm.waits_for_this(relation regclass) RETURNS boolean
+    LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+    RETURN idivm.wait_for_this(ARRAY(
+        SELECT l.pid FROM pg_locks l
+        WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.pid <> pg_backend_pid()
+          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+          AND l.relation IN (SELECT idivm.descendants(waits_for_this.relation))));
+
+-- Take the lock of a synchronous view. If the view is no longer synchronous, do not wait for its lock: a refresh holds
+-- it, and may wait for a lock that this transaction holds. A fixed snapshot does not show this. There, the function
+-- does not wait in the lock queue, and fails with 40001 when the holder waits for this transaction.
+CREATE OR REPLACE FUNCTION idivm.lock_synchronous(view_id integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    patience interval := nullif(current_setting('lock_timeout'), '0')::interval;
+    began timestamptz := clock_timestamp();
+BEGIN
+    IF pg_try_advisory_xact_lock(idivm.lock_class(), view_id) THEN
+        RETURN;
+    ELSIF current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable') THEN
+        PERFORM pg_advisory_xact_lock(idivm.lock_class(), view_id) FROM idivm.synchronous_views() AS id WHERE id = view_id;
+        RETURN;
+    END IF;
+    LOOP
+        IF idivm.wait_for_this(ARRAY(
+            SELECT l.pid FROM pg_locks l
+            WHERE l.locktype = 'advisory' AND l.granted AND l.classid = idivm.lock_class()::oid AND l.objid = view_id::oid
+              AND l.objsubid = 2 AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())))
+        THEN
+            RAISE EXCEPTION 'another session has refreshed or changed these views meanwhile'
+                USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+        ELSIF clock_timestamp() > began + patience THEN
+            RAISE EXCEPTION 'canceling statement due to lock timeout' USING ERRCODE = 'lock_not_available';
+        END IF;
+        PERFORM pg_sleep(0.002);
+        EXIT WHEN pg_try_advisory_xact_lock(idivm.lock_class(), view_id);
+    END LOOP;
+END
+$$;
 
 -- Lock a table without waiting in the lock queue. A transaction that has locked the table may wait for this one, and
 -- PostgreSQL would cancel either of them. This function then fails with lock_not_available, and also after `late_at`.
@@ -147,7 +186,7 @@ BEGIN
                                                                       ELSE mode END);
                 PERFORM set_config('lock_timeout', '0', true) WHERE NOT is_patient;
             ELSIF late_view IS NOT NULL THEN
-                PERFORM pg_advisory_xact_lock(idivm.lock_class(), late_view);
+                PERFORM idivm.lock_synchronous(late_view);
             ELSIF eager THEN
                 PERFORM idivm.lock_eager();
             END IF;
@@ -174,7 +213,7 @@ BEGIN
             FOR view_id IN SELECT id FROM unnest(synchronous) AS id ORDER BY id LOOP
                 IF in_order THEN
                     waits := true;
-                    PERFORM pg_advisory_xact_lock(idivm.lock_class(), view_id);
+                    PERFORM idivm.lock_synchronous(view_id);
                 ELSIF NOT pg_try_advisory_xact_lock(idivm.lock_class(), view_id) THEN
                     late_view := view_id;
                     RAISE lock_not_available;
@@ -210,8 +249,7 @@ BEGIN
             EXECUTE format('LOCK TABLE %s IN %s MODE', one.name, one.wanted);
         END IF;
     END LOOP;
-    PERFORM pg_advisory_xact_lock(idivm.lock_class(), id)
-    FROM (SELECT id FROM unnest(synchronous) AS id ORDER BY id) AS ordered;
+    PERFORM idivm.lock_synchronous(id) FROM (SELECT id FROM unnest(synchronous) AS id ORDER BY id) AS ordered;
 END
 $$;
 
@@ -309,6 +347,9 @@ BEGIN
         EXIT WHEN beside <@ now;
         beside := now;
     END LOOP;
+    IF EXISTS (SELECT FROM unnest(synchronous) AS id WHERE NOT pg_try_advisory_xact_lock(idivm.lock_class(), id)) THEN
+        RAISE EXCEPTION 'the mode of these views was changed meanwhile' USING ERRCODE = 'serialization_failure';
+    END IF;
 END
 $$;
 
@@ -361,6 +402,25 @@ BEGIN
                   JOIN idivm.source_members m ON m.source = s.id
                   WHERE vs.view = ANY (view_ids)
                     AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation)));
+END
+$$;
+
+-- Fail if the statement that calls a refresh may itself have changed tables of these views.
+CREATE OR REPLACE FUNCTION idivm.refuse_mid_statement(view_ids integer[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    callers text;
+BEGIN
+    IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
+        GET DIAGNOSTICS callers = PG_CONTEXT;
+        IF idivm.is_mid_statement(view_ids, callers) THEN
+            RAISE EXCEPTION 'a view cannot be refreshed by a statement that may have changed its tables'
+                USING ERRCODE = 'object_in_use',
+                      HINT = 'Refresh it after the statement; or create it WITH (maintain = eager), which shows '
+                             'each statement''s changes, or WITH (maintain = on_commit).';
+        END IF;
+    END IF;
 END
 $$;
 
@@ -448,18 +508,9 @@ DECLARE
     apart integer[] := ARRAY(SELECT id FROM unnest(view_ids) AS id WHERE id <> ALL (synchronous) ORDER BY id);
     snapshot_is_fixed boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     view_id integer;
-    callers text;
     waited boolean := false;
 BEGIN
-    IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
-        GET DIAGNOSTICS callers = PG_CONTEXT;
-        IF idivm.is_mid_statement(apart, callers) THEN
-            RAISE EXCEPTION 'a view cannot be refreshed by a statement that may have changed its tables'
-                USING ERRCODE = 'object_in_use',
-                      HINT = 'Refresh it after the statement; or create it WITH (maintain = eager), which shows '
-                             'each statement''s changes, or WITH (maintain = on_commit).';
-        END IF;
-    END IF;
+    PERFORM idivm.refuse_mid_statement(apart);
     LOOP
         BEGIN
             FOREACH view_id IN ARRAY apart LOOP

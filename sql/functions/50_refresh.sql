@@ -287,19 +287,21 @@ BEGIN
     view_ids := idivm.with_groups(view_ids);
     ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
     synchronous := ARRAY(SELECT id FROM idivm.synchronous_views() AS id);
-    IF idivm.lock_apart(ordered, synchronous) THEN
-        ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
-        synchronous := ARRAY(SELECT id FROM idivm.synchronous_views() AS id);
-    END IF;
     IF snapshot_is_fixed THEN
-        PERFORM idivm.refuse_recycled_log(ordered);
-        -- A view without work in this snapshot is up to date in it.
+        -- A view without work in this snapshot is up to date in it. Its lock is not taken: writers would wait for it if the
+        -- view became synchronous after the snapshot, and only the watermark of a view with work shows that.
         due := CASE WHEN cardinality(ordered) > idivm.few_views() THEN idivm.due(ordered) ELSE ordered END;
-        behind := synchronous && due AND idivm.synchronous_are_behind(ordered);
+        PERFORM idivm.refuse_recycled_log(ordered);
+        PERFORM idivm.refuse_mid_statement(ordered);
+        PERFORM idivm.lock_apart(due, synchronous);
     ELSE
+        IF idivm.lock_apart(ordered, synchronous) THEN
+            ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
+            synchronous := ARRAY(SELECT id FROM idivm.synchronous_views() AS id);
+        END IF;
         due := ordered;
-        behind := synchronous && ordered AND idivm.synchronous_are_behind(ordered);
     END IF;
+    behind := synchronous && due AND idivm.synchronous_are_behind(ordered);
     IF behind THEN
         -- What is repaired below must reach the synchronous views above.
         ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids || synchronous) AS id);

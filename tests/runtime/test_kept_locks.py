@@ -271,6 +271,62 @@ def test_a_refresh_does_not_hold_a_view_that_became_synchronous_meanwhile(pair, 
     assert writer(lock.format(higher)) == [(False,)]
 
 
+def test_a_snapshot_takes_no_lock_of_a_view_without_work(pair, session):
+    """Whether such a view became synchronous after the snapshot, only a lock on its watermark would show."""
+    for name in ("one", "two", "three", "four"):
+        pair.create_view(name, "SELECT max(n) AS m FROM a")
+    pair.create_view("idle", "SELECT max(n) AS m FROM b")
+    pair.execute("UPDATE a SET n = 99 WHERE id = 1")
+    refresher, writer = session(IsolationLevel.REPEATABLE_READ), session()
+    refresher("SELECT FROM a LIMIT 1")
+    pair.alter_view("idle", maintain="eager")
+    ids = [view.id for view in pair.views()]
+    refresher(f"SELECT * FROM idivm.refresh_views(ARRAY{ids})")
+    assert refresher("SELECT m FROM one") == [(99,)]
+    writer("SET LOCAL lock_timeout = '20s'; UPDATE b SET n = 88 WHERE id = 1")
+    writer.commit()
+    refresher.commit()
+    pair.refresh()
+    assert right(pair)
+    assert all(report.equal for report in pair.check())
+
+
+@pytest.mark.parametrize(
+    "level", [IsolationLevel.READ_COMMITTED, IsolationLevel.REPEATABLE_READ], ids=["rc", "rr"]
+)
+def test_a_writer_that_takes_all_locks_leaves_a_view_that_is_deferred_now(pair, session, level):
+    """Its refresh may wait for the eager lock while it holds the view."""
+    holder, writer, refresher = session(), session(level), session()
+    writer("SELECT FROM a LIMIT 1")
+    if level is IsolationLevel.READ_COMMITTED:
+        holder("SELECT idivm.lock_eager()")
+        writer.starts(
+            "SELECT idivm.hold_still('{}', '', ARRAY(SELECT idivm.synchronous_views()), true)",
+            pair.connection,
+        )
+    else:
+        writer("SELECT idivm.lock_eager()")
+    pair.alter_view("late_b", maintain="deferred")
+    late = pair.view("late_b").id
+    refresher(f"SELECT pg_advisory_xact_lock(idivm.lock_class(), {late})")
+    if level is IsolationLevel.READ_COMMITTED:
+        refresher.starts("SELECT idivm.lock_eager()", pair.connection)
+        holder.commit()
+        assert writer.ends() is None
+        with pytest.raises(SerializationFailure, match="mode of these views was changed"):
+            writer(f"SELECT idivm.hold_sources('{{}}', ARRAY[{late}])")
+    else:
+        refresher.starts("SELECT idivm.lock_eager()", pair.connection)
+        with pytest.raises(SerializationFailure):
+            writer(
+                "SELECT idivm.hold_still('{}', '', ARRAY(SELECT idivm.synchronous_views()), true)"
+            )
+    writer.rollback()
+    assert refresher.ends() is None
+    refresher.commit()
+    assert right(pair)
+
+
 @pytest.mark.parametrize(
     "other", ["TRUNCATE b", "ALTER TABLE b ADD COLUMN m int; UPDATE b SET n = 0"]
 )
