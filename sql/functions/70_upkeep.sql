@@ -330,10 +330,13 @@ BEGIN
     IF NOT EXISTS (SELECT FROM idivm.broken_off) THEN
         RETURN 0;
     END IF;
-    -- Dropping these tables takes the definitions of the views above them along, so that those views are removed below.
-    PERFORM idivm.drop_lost_table(v.id)
-    FROM idivm.broken_off b JOIN idivm.views v USING (id) JOIN pg_class c ON c.oid = v.relation AND c.relkind = 'r'
-    WHERE idivm.hold_broken(v.id);
+    -- Dropping these tables takes the definitions of the views above them along, which may be tables again.
+    LOOP
+        PERFORM idivm.drop_lost_table(v.id)
+        FROM idivm.broken_off b JOIN idivm.views v USING (id) JOIN pg_class c ON c.oid = v.relation AND c.relkind = 'r'
+        WHERE v.status <> 'building' AND idivm.hold_broken(v.id);
+        EXIT WHEN NOT FOUND;
+    END LOOP;
     FOR view_id IN
         SELECT b.id
         FROM idivm.refresh_order(ARRAY(SELECT id FROM idivm.views)) WITH ORDINALITY AS o (id, place)
