@@ -294,15 +294,12 @@ BEGIN
 END
 $$;
 
--- Take the lock of a view that has lost a part or whose creation was interrupted. Return whether that is still so, and
--- no other session holds the lock.
-CREATE OR REPLACE FUNCTION idivm.hold_broken(view_id integer) RETURNS boolean
+-- Lock a view that has lost a part, or whose creation was interrupted. Return false if another session holds the lock, or
+-- if the view is whole.
+CREATE OR REPLACE FUNCTION idivm.lock_broken(view_id integer) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF view_id IN (SELECT idivm.synchronous_views()) THEN
-        PERFORM idivm.hold_writers(ARRAY[view_id], true);
-    END IF;
     RETURN pg_try_advisory_xact_lock(idivm.lock_class(), view_id)
         AND EXISTS (SELECT FROM idivm.broken_off b WHERE b.id = view_id);
 END
@@ -321,6 +318,8 @@ CREATE OR REPLACE FUNCTION idivm.drop_orphans() RETURNS integer
 AS $$
 DECLARE
     view_id integer;
+    synchronous integer[];
+    has_dropped boolean;
     swept integer := 0;
 BEGIN
     DELETE FROM idivm_feed.feeds f WHERE f.view IS NULL AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = f.relation);
@@ -330,12 +329,27 @@ BEGIN
     IF NOT EXISTS (SELECT FROM idivm.broken_off) THEN
         RETURN 0;
     END IF;
-    -- Dropping these tables takes the definitions of the views above them along, which may be tables again.
+    -- Writers take tables before synchronous views, so this precedes all locks of views.
+    synchronous := ARRAY(
+        (SELECT b.id FROM idivm.broken_off b UNION SELECT unnest(idivm.views_above(b.id)) FROM idivm.broken_off b)
+        INTERSECT SELECT idivm.synchronous_views());
+    IF synchronous <> '{}' THEN
+        PERFORM idivm.hold_writers(synchronous, true);
+    END IF;
     LOOP
-        PERFORM idivm.drop_lost_table(v.id)
-        FROM idivm.broken_off b JOIN idivm.views v USING (id) JOIN pg_class c ON c.oid = v.relation AND c.relkind = 'r'
-        WHERE v.status <> 'building' AND idivm.hold_broken(v.id);
-        EXIT WHEN NOT FOUND;
+        -- Dropping a table takes the definitions of the views above it along, which may be tables again.
+        has_dropped := false;
+        FOR view_id IN
+            SELECT v.id
+            FROM idivm.broken_off b JOIN idivm.views v USING (id) JOIN pg_class c ON c.oid = v.relation AND c.relkind = 'r'
+            WHERE v.status <> 'building' ORDER BY v.id
+        LOOP
+            IF idivm.lock_broken(view_id) THEN
+                PERFORM idivm.drop_lost_table(view_id);
+                has_dropped := true;
+            END IF;
+        END LOOP;
+        EXIT WHEN NOT has_dropped;
     END LOOP;
     FOR view_id IN
         SELECT b.id
@@ -346,7 +360,7 @@ BEGIN
         -- A view above was locked by another session. Both go the next time.
         CONTINUE WHEN EXISTS (SELECT FROM idivm.views v JOIN idivm.sources s ON s.relation = v.state
                               JOIN idivm.view_sources vs ON vs.source = s.id WHERE v.id = view_id);
-        IF idivm.hold_broken(view_id) THEN
+        IF idivm.lock_broken(view_id) THEN
             PERFORM idivm.note_dropped(v.id, v.name, 'DROP ... CASCADE of something that it reads')
             FROM idivm.views v
             WHERE v.id = view_id AND v.definition IS NOT NULL AND to_regclass(v.name) IS NULL

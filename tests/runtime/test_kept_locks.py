@@ -291,6 +291,16 @@ def test_a_snapshot_takes_no_lock_of_a_view_without_work(pair, session):
     assert all(report.equal for report in pair.check())
 
 
+def test_removing_a_dropped_view_locks_no_other(pair, session):
+    pair.create_view("gone", "SELECT max(n) AS m FROM a")
+    pair.connection.execute("DROP VIEW gone")
+    remover, writer = session(), session()
+    assert remover("SELECT idivm.drop_orphans()") == [(1,)]
+    for view in VIEWS:
+        lock = f"SELECT pg_try_advisory_xact_lock(idivm.lock_class(), {pair.view(view).id})"
+        assert writer(lock) == [(True,)]
+
+
 @pytest.mark.parametrize(
     "level", [IsolationLevel.READ_COMMITTED, IsolationLevel.REPEATABLE_READ], ids=["rc", "rr"]
 )
