@@ -374,6 +374,31 @@ BEGIN
 END
 $$;
 
+-- Lock the tables whose capture is about to change, before the first change: a transaction that held one of them while
+-- it waits for another could be in a deadlock with a writer. These are the `wanted` tables, and the tables that only
+-- these views read and that are not `kept`.
+CREATE OR REPLACE FUNCTION idivm.hold_captures(view_ids integer[], wanted regclass[] DEFAULT '{}', kept regclass[] DEFAULT '{}')
+    RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    lost regclass[] := ARRAY(
+        SELECT s.relation FROM idivm.sources s
+        WHERE s.relation <> ALL (kept) AND idivm.owns(s.relation)
+          AND EXISTS (SELECT FROM idivm.view_sources vs WHERE vs.source = s.id AND vs.view = ANY (view_ids))
+          AND NOT EXISTS (SELECT FROM idivm.view_sources vs WHERE vs.source = s.id AND vs.view <> ALL (view_ids))
+          AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation));
+    tables regclass[] := ARRAY(
+        SELECT DISTINCT c.oid::regclass FROM unnest(wanted || lost) AS r JOIN pg_class c ON c.oid = r
+        WHERE c.relkind IN ('r', 'p') AND (idivm.owns(c.oid) OR has_table_privilege(c.oid, idivm.locking_rights()))
+        ORDER BY 1);
+BEGIN
+    IF cardinality(tables) > 1 THEN
+        PERFORM idivm.hold_still(tables, CASE WHEN tables && lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END);
+    END IF;
+END
+$$;
+
 -- Return whether the statement that calls a refresh may itself have changed tables of these views. Its rows are in
 -- the table, but reach the log only when the statement ends. A refresh now would see these rows in joins, and the
 -- next refresh would count them again. PostgreSQL does not show the open statements of a session, so the evidence

@@ -244,28 +244,39 @@ CREATE OR REPLACE FUNCTION idivm.sync_modes() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    one record;
+    to_index integer[];
+    to_drop regclass[];
     source integer;
+    index regclass;
+    one record;
 BEGIN
-    FOR source IN
+    to_index := ARRAY(
         SELECT DISTINCT vs.source FROM idivm.view_sources vs JOIN idivm.views v ON v.id = vs.view
         WHERE v.id IN (SELECT idivm.synchronous_views())
               AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_xid')) IS NULL
            OR v.maintain = 'on_read' AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_cut')) IS NULL
-        ORDER BY vs.source
-    LOOP
-        PERFORM idivm.index_log(source);
-    END LOOP;
+        ORDER BY vs.source);
     -- Other tables need no index.
-    FOR one IN
-        SELECT c.oid::regclass AS index FROM pg_class c
+    to_drop := ARRAY(
+        SELECT c.oid::regclass FROM pg_class c
         WHERE c.relnamespace = 'idivm_log'::regnamespace AND c.relkind = 'i' AND c.relname ~ '^s[0-9]+_[ab]_(xid|cut|[on]_)'
           AND substring(c.relname, '^s([0-9]+)')::integer NOT IN (
               SELECT vs.source FROM idivm.view_sources vs JOIN idivm.views v ON v.id = vs.view
               WHERE v.maintain = 'on_read'
                  OR c.relname ~ '_xid$' AND v.id IN (SELECT idivm.synchronous_views()))
-    LOOP
-        EXECUTE format('DROP INDEX %s', one.index);
+        ORDER BY c.oid);
+    IF to_index <> '{}' OR to_drop <> '{}' THEN
+        -- Writers write these logs.
+        PERFORM idivm.hold_captures('{}', ARRAY(
+            SELECT s.relation FROM idivm.sources s
+            WHERE s.id = ANY (to_index)
+               OR s.id IN (SELECT substring(c.relname, '^s([0-9]+)')::integer FROM pg_class c WHERE c.oid = ANY (to_drop))));
+    END IF;
+    FOREACH source IN ARRAY to_index LOOP
+        PERFORM idivm.index_log(source);
+    END LOOP;
+    FOREACH index IN ARRAY to_drop LOOP
+        EXECUTE format('DROP INDEX %s', index);
     END LOOP;
     FOR one IN
         WITH wanted AS (

@@ -260,6 +260,7 @@ BEGIN
         DELETE FROM idivm_feed.feeds f WHERE f.view = view_id;
     END IF;
     lost := ARRAY(SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id);
+    PERFORM idivm.hold_captures(ARRAY[view_id]);
     PERFORM idivm.hold_logs(lost);
     IF NOT keep_relation AND EXISTS (SELECT FROM pg_class c WHERE c.oid = v.relation AND c.relkind IN ('v', 'r')) THEN
         EXECUTE format('DROP %s %s', idivm.kind_of(v.relation), v.relation);
@@ -318,6 +319,7 @@ CREATE OR REPLACE FUNCTION idivm.drop_orphans() RETURNS integer
 AS $$
 DECLARE
     view_id integer;
+    at_stake integer[];
     synchronous integer[];
     has_dropped boolean;
     swept integer := 0;
@@ -330,12 +332,17 @@ BEGIN
         RETURN 0;
     END IF;
     -- Writers take tables before synchronous views, so this precedes all locks of views.
-    synchronous := ARRAY(
-        (SELECT b.id FROM idivm.broken_off b UNION SELECT unnest(idivm.views_above(b.id)) FROM idivm.broken_off b)
-        INTERSECT SELECT idivm.synchronous_views());
+    at_stake := ARRAY(SELECT b.id FROM idivm.broken_off b
+                      UNION SELECT unnest(idivm.views_above(b.id)) FROM idivm.broken_off b);
+    synchronous := ARRAY(SELECT unnest(at_stake) INTERSECT SELECT idivm.synchronous_views());
     IF synchronous <> '{}' THEN
         PERFORM idivm.hold_writers(synchronous, true);
     END IF;
+    -- A writer of a table whose capture is broken marks the views of the table, in any order.
+    PERFORM idivm.hold_captures(at_stake, ARRAY(
+        SELECT s.relation FROM idivm.sources s
+        WHERE s.id IN (SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = ANY (at_stake))
+          AND idivm.capture_is_broken(s.id)));
     LOOP
         -- Dropping a table takes the definitions of the views above it along, which may be tables again.
         has_dropped := false;

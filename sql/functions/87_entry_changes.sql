@@ -61,6 +61,7 @@ DECLARE
 BEGIN
     PERFORM idivm.lock_apart(view_ids, synchronous);
     PERFORM idivm.hold_writers(ARRAY(SELECT id FROM unnest(view_ids) AS id WHERE id = ANY (synchronous)), true);
+    PERFORM idivm.hold_captures(view_ids);
 END
 $$;
 

@@ -45,7 +45,7 @@ from orchestrator.planning import notices
 from orchestrator.planning.view import plan_view
 from orchestrator.runtime import progress
 from orchestrator.runtime.errors import explained
-from orchestrator.runtime.installation import indexes, modes
+from orchestrator.runtime.installation import indexes, modes, sources
 from orchestrator.runtime.installation.locks import held, held_apart
 from orchestrator.runtime.installation.names import bound
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
@@ -117,7 +117,9 @@ def drop_view(connection: Connection[Any], view: ViewInfo, cascade: bool = False
             f"{view.name} is read by the maintained views {names}; drop them first or use CASCADE."
         )
     with connection.transaction():
-        modes.hold(connection, *(reader_id for reader_id, _ in readers), view.id)
+        gone = [*(reader_id for reader_id, _ in readers), view.id]
+        modes.hold(connection, *gone)
+        sources.hold(connection, gone)
         for reader_id, _ in readers:
             connection.execute("SELECT idivm.uninstall(%s)", [reader_id])
         if cascade:

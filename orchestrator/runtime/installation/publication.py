@@ -22,7 +22,7 @@ from orchestrator.errors import (
     UsageError,
 )
 from orchestrator.runtime.enumeration import merged
-from orchestrator.runtime.installation import feeds, shown, tables
+from orchestrator.runtime.installation import feeds, shown, sources, tables
 from orchestrator.runtime.installation.new_view import NewView
 from orchestrator.runtime.installation.replanning import replan_readers
 
@@ -52,6 +52,9 @@ def publish_content(
         timeout = connection.execute(
             "SELECT current_setting('lock_timeout'), set_config('lock_timeout', '100ms', true)"
         ).fetchone()
+    if plan.merges or replaced is not None:
+        replaced_ids = [] if replaced is None else [replaced.id]
+        sources.hold(connection, replaced_ids, plan.program.sources, indexes=plan.merges)
     if new.waiting is not None and not catalog_unplanned.take(connection, new.waiting):
         raise DatabaseError(f"{new.waiting.relation} was changed meanwhile; plan it again.")
     if new.adopted is not None:

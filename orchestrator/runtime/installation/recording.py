@@ -34,6 +34,7 @@ def record_plan(
         "INSERT INTO idivm.inlined_views SELECT %s, r, idivm.signature(r) FROM unnest(%s::oid[]) AS r",
         [view_id, list(plan.definition.inlined)],
     )
+    sources.hold(connection, [view_id], plan.program.sources)
     connection.execute("DELETE FROM idivm.view_sources WHERE view = %s", [view_id])
     # The same order everywhere keeps two creations from waiting for each other.
     for source in sorted(plan.program.sources, key=lambda source: source.oid):

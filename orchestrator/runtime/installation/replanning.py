@@ -130,6 +130,7 @@ def renew_capture(connection: Connection[Any], source_id: int) -> None:
     with connection.transaction():
         broken, readers = _broken_with(connection, source_id)
         modes.hold(connection, *readers)
+        sources.hold(connection, readers)
         for source in broken:
             catalog_objects.uninstall_source(connection, source)
         for reader in readers:

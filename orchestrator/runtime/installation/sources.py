@@ -17,6 +17,42 @@ from orchestrator.deltascript.plan import Source, SourceColumn
 from orchestrator.sqltext import fresh_name
 
 
+def hold(
+    connection: Connection[Any],
+    view_ids: Sequence[int],
+    sources: Collection[Source] = (),
+    *,
+    indexes: bool = False,
+) -> None:
+    """Lock the tables whose capture changes when views are dropped, or get a plan that reads these sources.
+
+    With `indexes`, the logs of all these sources may get indexes.
+    """
+    changed = [source for source in sources if indexes or not _is_captured(connection, source)]
+    connection.execute(
+        "SELECT idivm.hold_captures(%s, %s::oid[]::regclass[], %s::oid[]::regclass[])",
+        [
+            list(view_ids),
+            [source.oid for source in changed],
+            [source.oid for source in sources],
+        ],
+    )
+
+
+def _is_captured(connection: Connection[Any], source: Source) -> bool:
+    """Return whether capture needs no change for a plan that reads a source."""
+    row = connection.execute(
+        "SELECT s.id, array_agg(c.attnum) FROM idivm.sources s"
+        " LEFT JOIN idivm.source_columns c ON c.source = s.id WHERE s.relation = %s::oid GROUP BY s.id",
+        [source.oid],
+    ).fetchone()
+    return (
+        row is not None
+        and {column.attnum for column in source.columns} <= set(row[1])
+        and not _unfit(connection, catalog.load_source(connection, row[0]))
+    )
+
+
 def ensure_source(connection: Connection[Any], source: Source) -> int:
     """Capture at least these columns of a relation from the end of this transaction on.
 
@@ -141,17 +177,24 @@ def _stop_using_key(connection: Connection[Any], source_id: int) -> None:
 
 def _fit_triggers(connection: Connection[Any], source_id: int) -> int:
     """Attach triggers again that have another form or another key. Return their number."""
-    in_c = catalog.captures_in_c(connection)
     captured = catalog.load_source(connection, source_id)
-    present = catalog.trigger_arguments(connection, source_id)
-    attached = 0
-    for member in catalog.members(connection, source_id):
+    unfit = _unfit(connection, captured)
+    for member in unfit:
+        _attach(connection, captured, member, catalog.captures_in_c(connection))
+    return len(unfit)
+
+
+def _unfit(connection: Connection[Any], captured: Captured) -> list[Member]:
+    """Return the members of a source whose triggers should have another form or another key."""
+    in_c = catalog.captures_in_c(connection)
+    present = catalog.trigger_arguments(connection, captured.id)
+    unfit = []
+    for member in catalog.members(connection, captured.id):
         wanted = in_c and _may_be_in_c(member)
         arguments = captured.arguments(member.number) if wanted else ()
         if present.get(member.number, arguments) != arguments:
-            _attach(connection, captured, member, in_c)
-            attached += 1
-    return attached
+            unfit.append(member)
+    return unfit
 
 
 def _attach(connection: Connection[Any], captured: Captured, member: Member, in_c: bool) -> None:
