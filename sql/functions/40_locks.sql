@@ -147,6 +147,21 @@ CREATE OR REPLACE FUNCTION idivm.locking_rights() RETURNS text
     RETURN 'UPDATE, DELETE, TRUNCATE'
            || CASE WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 >= 170000 THEN ', MAINTAIN' ELSE '' END;
 
+-- Return tables with their partitions and inheritance children, each of which is then locked alone: LOCK TABLE of a parent
+-- holds some children while it waits for another. Parents come first. A table stays as it is if this role may not lock
+-- all of them.
+CREATE OR REPLACE FUNCTION idivm.each_alone(tables regclass[], rights text) RETURNS regclass[]
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    RETURN ARRAY(
+        SELECT member
+        FROM unnest(tables) WITH ORDINALITY AS r (root, place) CROSS JOIN LATERAL (
+            SELECT array_agg(d ORDER BY d <> root, d) AS members,
+                   bool_and(c.relkind IN ('r', 'p') AND (pg_has_role(c.relowner, 'USAGE') OR has_table_privilege(c.oid, rights)))
+                       AS lockable
+            FROM idivm.descendants(root) AS d JOIN pg_class c ON c.oid = d) AS tree
+        CROSS JOIN LATERAL unnest(CASE WHEN lockable THEN members ELSE ARRAY[root] END) WITH ORDINALITY AS m (member, number)
+        ORDER BY place, number);
+
 -- Lock tables in a mode, and synchronous views, until the end of the transaction. Writers take such locks in the
 -- order of their statements. To avoid deadlocks, this function waits for one lock at a time and releases all others
 -- meanwhile, except the locks that everybody takes in the same order: the eager lock, then synchronous views by ID.
@@ -162,6 +177,13 @@ CREATE OR REPLACE FUNCTION idivm.hold_still(tables regclass[], mode text, synchr
 AS $$
 DECLARE
     in_order boolean := tables = '{}' AND to_read = '{}';
+    is_tree boolean := EXISTS (SELECT FROM pg_class c WHERE c.oid = ANY (tables || beside || to_read) AND c.relhassubclass);
+    roots CONSTANT regclass[] := tables;
+    roots_beside CONSTANT regclass[] := beside;
+    roots_to_read CONSTANT regclass[] := to_read;
+    locked regclass[];
+    -- The tables that are locked with their children.
+    whole regclass[] := '{}';
     patience text := current_setting('lock_timeout');
     is_patient boolean := patience <> '0'
         OR NOT EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager');
@@ -174,14 +196,22 @@ DECLARE
     one record;
 BEGIN
     FOR attempt IN 1..200 LOOP
-        EXIT WHEN is_patient AND cardinality(tables) = 1 AND synchronous = '{}' AND NOT eager AND to_read = '{}';
+        EXIT WHEN is_patient AND cardinality(tables) = 1 AND synchronous = '{}' AND NOT eager AND to_read = '{}' AND NOT is_tree;
+        IF is_tree THEN
+            tables := idivm.each_alone(roots, idivm.locking_rights());
+            beside := idivm.each_alone(roots_beside, idivm.locking_rights());
+            to_read := idivm.each_alone(roots_to_read, 'SELECT');
+            locked := tables || beside || to_read;
+            whole := ARRAY(SELECT r FROM unnest(locked) AS r JOIN pg_inherits i ON i.inhparent = r AND i.inhrelid <> ALL (locked));
+        END IF;
         BEGIN
             waits := is_patient;
             IF late IS NOT NULL THEN
                 IF NOT is_patient THEN
                     PERFORM set_config('lock_timeout', '50ms', true);
                 END IF;
-                EXECUTE format('LOCK TABLE %s IN %s MODE', late, CASE WHEN late = ANY (to_read) THEN 'ACCESS SHARE'
+                EXECUTE format('LOCK TABLE %s %s IN %s MODE', CASE WHEN late <> ALL (whole) THEN 'ONLY' END, late,
+                                                                 CASE WHEN late = ANY (to_read) THEN 'ACCESS SHARE'
                                                                       WHEN late = ANY (beside) THEN 'ROW EXCLUSIVE'
                                                                       ELSE mode END);
                 PERFORM set_config('lock_timeout', '0', true) WHERE NOT is_patient;
@@ -199,15 +229,18 @@ BEGIN
             END IF;
             FOREACH relation IN ARRAY to_read LOOP
                 late := relation;
-                EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE NOWAIT', relation);
+                EXECUTE format('LOCK TABLE %s %s IN ACCESS SHARE MODE NOWAIT',
+                               CASE WHEN relation <> ALL (whole) THEN 'ONLY' END, relation);
             END LOOP;
             FOREACH relation IN ARRAY beside LOOP
                 late := relation;
-                EXECUTE format('LOCK TABLE %s IN ROW EXCLUSIVE MODE NOWAIT', relation);
+                EXECUTE format('LOCK TABLE %s %s IN ROW EXCLUSIVE MODE NOWAIT',
+                               CASE WHEN relation <> ALL (whole) THEN 'ONLY' END, relation);
             END LOOP;
             FOREACH relation IN ARRAY tables LOOP
                 late := relation;
-                EXECUTE format('LOCK TABLE %s IN %s MODE NOWAIT', relation, mode);
+                EXECUTE format('LOCK TABLE %s %s IN %s MODE NOWAIT',
+                               CASE WHEN relation <> ALL (whole) THEN 'ONLY' END, relation, mode);
             END LOOP;
             late := NULL;
             FOR view_id IN SELECT id FROM unnest(synchronous) AS id ORDER BY id LOOP
@@ -239,9 +272,9 @@ BEGIN
                    + least(nullif(patience, '0')::interval, current_setting('deadlock_timeout')::interval / 2);
     END IF;
     FOR one IN
-        SELECT r AS name, 'ACCESS SHARE' AS wanted FROM unnest(to_read) AS r
-        UNION ALL SELECT r, 'ROW EXCLUSIVE' FROM unnest(beside) AS r
-        UNION ALL SELECT r, mode FROM unnest(tables) AS r
+        SELECT r AS name, 'ACCESS SHARE' AS wanted FROM unnest(roots_to_read) AS r
+        UNION ALL SELECT r, 'ROW EXCLUSIVE' FROM unnest(roots_beside) AS r
+        UNION ALL SELECT r, mode FROM unnest(roots) AS r
     LOOP
         IF eager THEN
             PERFORM idivm.lock_unqueued(one.name, one.wanted, late_at);
@@ -393,7 +426,7 @@ DECLARE
         WHERE c.relkind IN ('r', 'p') AND (idivm.owns(c.oid) OR has_table_privilege(c.oid, idivm.locking_rights()))
         ORDER BY 1);
 BEGIN
-    IF cardinality(tables) > 1 THEN
+    IF cardinality(tables) > 1 OR EXISTS (SELECT FROM pg_class c WHERE c.oid = ANY (tables) AND c.relhassubclass) THEN
         PERFORM idivm.hold_still(tables, CASE WHEN tables && lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END);
     END IF;
 END

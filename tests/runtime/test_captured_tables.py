@@ -93,3 +93,47 @@ def test_a_writer_that_writes_the_tables_in_another_order_goes_on(orc, dsn, conn
     for dropped in orc.dropped_views():
         orc.drop_view(dropped.name)
     assert all(report.equal for report in orc.check())
+
+
+PARTED = {
+    "create": lambda orc: orc.create_view("v", "SELECT id, n FROM p"),
+    "drop": lambda orc: orc.drop_view("old"),
+    "another mode": lambda orc: orc.alter_view("old", maintain="eager"),
+    "on_read": lambda orc: orc.alter_view("old", maintain="on_read"),
+    "refresh": lambda orc: orc.connection.execute("SELECT * FROM idivm.refresh('old')"),
+}
+
+
+@pytest.mark.parametrize("kind", ["partitions", "children"])
+@pytest.mark.parametrize("act", PARTED)
+def test_a_writer_of_partitions_goes_on(orc, dsn, connect, act, kind):
+    """It writes them directly, the last one first."""
+    orc.execute(
+        "CREATE TABLE p (id int, n int) PARTITION BY RANGE (id)"
+        if kind == "partitions"
+        else "CREATE TABLE p (id int, n int)"
+    )
+    for number in range(1, 4):
+        bounds = f"PARTITION OF p FOR VALUES FROM ({number}0) TO ({number}9)"
+        orc.execute(
+            f"CREATE TABLE p{number} {bounds if kind == 'partitions' else '() INHERITS (p)'}"
+        )
+        orc.execute(
+            f"INSERT INTO p{number} SELECT {number}0 + i, i FROM generate_series(0, 8) AS i"
+        )
+    if act != "create":
+        orc.create_view("old", "SELECT id, n FROM p")
+        orc.execute("UPDATE p SET n = 7 WHERE id = 11")
+    writer = Session(connect())
+    writer("UPDATE p3 SET n = n + 1 WHERE id = 31")
+    with connect_orchestrator(dsn) as other:
+        other.connection.execute("SET deadlock_timeout = '10ms'")
+        actor = Actor(other)
+        other.connection.autocommit = True
+        actor.does(PARTED[act], orc.connection)
+        writer("SET LOCAL deadlock_timeout = '100ms'")
+        for number in (3, 2, 1):
+            writer(f"UPDATE p{number} SET n = n + 1 WHERE id = {number}2")
+        writer.commit()
+        assert actor.ends() is None
+    assert all(report.equal for report in orc.check())
