@@ -177,13 +177,13 @@ CREATE OR REPLACE FUNCTION idivm.hold_still(tables regclass[], mode text, synchr
 AS $$
 DECLARE
     in_order boolean := tables = '{}' AND to_read = '{}';
-    is_tree boolean := EXISTS (SELECT FROM pg_class c WHERE c.oid = ANY (tables || beside || to_read) AND c.relhassubclass);
+    is_tree boolean;
     roots CONSTANT regclass[] := tables;
     roots_beside CONSTANT regclass[] := beside;
     roots_to_read CONSTANT regclass[] := to_read;
     locked regclass[];
-    -- The tables that are locked with their children.
-    whole regclass[] := '{}';
+    -- The tables that are locked with their children; NULL if all are.
+    whole regclass[];
     patience text := current_setting('lock_timeout');
     is_patient boolean := patience <> '0'
         OR NOT EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager');
@@ -196,7 +196,13 @@ DECLARE
     one record;
 BEGIN
     FOR attempt IN 1..200 LOOP
-        EXIT WHEN is_patient AND cardinality(tables) = 1 AND synchronous = '{}' AND NOT eager AND to_read = '{}' AND NOT is_tree;
+        IF attempt = 1 THEN
+            EXIT WHEN is_patient AND cardinality(tables) = 1 AND synchronous = '{}' AND NOT eager AND to_read = '{}'
+                AND NOT (SELECT c.relhassubclass FROM pg_class c WHERE c.oid = tables[1]);
+        ELSIF attempt = 2 THEN
+            -- A table may be waited for from here on.
+            is_tree := EXISTS (SELECT FROM pg_class c WHERE c.oid = ANY (roots || roots_beside || roots_to_read) AND c.relhassubclass);
+        END IF;
         IF is_tree THEN
             tables := idivm.each_alone(roots, idivm.locking_rights());
             beside := idivm.each_alone(roots_beside, idivm.locking_rights());
