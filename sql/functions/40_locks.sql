@@ -415,7 +415,7 @@ $$;
 
 -- Lock the tables whose capture is about to change, before the first change: a transaction that held one of them while
 -- it waits for another could be in a deadlock with a writer. These are the `wanted` tables, and the tables that only
--- these views read and that are not `kept`.
+-- these views read and that are not `kept`. Everybody locks them before idivm.sources.
 CREATE OR REPLACE FUNCTION idivm.hold_captures(view_ids integer[], wanted regclass[] DEFAULT '{}', kept regclass[] DEFAULT '{}')
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -432,7 +432,7 @@ DECLARE
         WHERE c.relkind IN ('r', 'p') AND (idivm.owns(c.oid) OR has_table_privilege(c.oid, idivm.locking_rights()))
         ORDER BY 1);
 BEGIN
-    IF cardinality(tables) > 1 OR EXISTS (SELECT FROM pg_class c WHERE c.oid = ANY (tables) AND c.relhassubclass) THEN
+    IF tables <> '{}' THEN
         PERFORM idivm.hold_still(tables, CASE WHEN tables && lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END);
     END IF;
 END

@@ -85,6 +85,10 @@ def test_a_writer_that_writes_the_tables_in_another_order_goes_on(orc, dsn, conn
         actor = Actor(other)
         other.connection.autocommit = True
         actor.does(ACTS[act], orc.connection)
+        # Others that change what is captured could wait for this table, too.
+        bystander = Session(connect())
+        bystander("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE NOWAIT")
+        bystander.rollback()
         writer("SET LOCAL deadlock_timeout = '100ms'")
         for table in "cba":
             writer(f"UPDATE {table} SET n = n + 1 WHERE id = 2")

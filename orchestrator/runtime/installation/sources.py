@@ -85,8 +85,10 @@ def switch_form(connection: Connection[Any]) -> int:
     """
     switched = 0
     for source_id in catalog.source_ids(connection):
+        if not _unfit(connection, catalog.load_source(connection, source_id)):
+            continue
         with connection.transaction():
-            connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
+            _hold_source(connection, source_id)
             switched += _fit_triggers(connection, source_id)
     return switched
 
@@ -100,12 +102,12 @@ def sync_members(connection: Connection[Any], source_ids: Collection[int]) -> No
     """
     for source_id in catalog.sources_without_their_key(connection, source_ids):
         with connection.transaction():
-            connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
+            _hold_source(connection, source_id)
             _stop_using_key(connection, source_id)
             catalog.invalidate_readers(connection, source_id)
     for source_id in catalog.sources_with_other_members(connection, source_ids):
         with connection.transaction():
-            connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
+            _hold_source(connection, source_id)
             captured = catalog.load_source(connection, source_id)
             for number, name in catalog.lost_members(connection, source_id):
                 _release(connection, captured, number, name)
@@ -120,6 +122,15 @@ def sync_members(connection: Connection[Any], source_ids: Collection[int]) -> No
             _make_functions(connection, catalog.load_source(connection, source_id))
             for function in catalog.former_functions(connection, source_id):
                 connection.execute(SQL("DROP FUNCTION {}").format(function))
+
+
+def _hold_source(connection: Connection[Any], source_id: int) -> None:
+    """Lock a captured table with its partitions, and keep other sessions from changing what is captured."""
+    connection.execute(
+        "SELECT idivm.hold_captures('{}', ARRAY(SELECT s.relation FROM idivm.sources s WHERE s.id = %s))",
+        [source_id],
+    )
+    connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
 
 
 def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> None:
