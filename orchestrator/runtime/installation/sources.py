@@ -102,12 +102,12 @@ def sync_members(connection: Connection[Any], source_ids: Collection[int]) -> No
     """
     for source_id in catalog.sources_without_their_key(connection, source_ids):
         with connection.transaction():
-            _hold_source(connection, source_id)
+            connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
             _stop_using_key(connection, source_id)
             catalog.invalidate_readers(connection, source_id)
     for source_id in catalog.sources_with_other_members(connection, source_ids):
         with connection.transaction():
-            _hold_source(connection, source_id)
+            connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
             captured = catalog.load_source(connection, source_id)
             for number, name in catalog.lost_members(connection, source_id):
                 _release(connection, captured, number, name)
