@@ -292,7 +292,7 @@ BEGIN
         -- view became synchronous after the snapshot, and only the watermark of a view with work shows that.
         due := CASE WHEN cardinality(ordered) > idivm.few_views() THEN idivm.due(ordered) ELSE ordered END;
         PERFORM idivm.refuse_recycled_log(ordered);
-        PERFORM idivm.refuse_mid_statement(ordered);
+        PERFORM idivm.refuse_mid_statement(ARRAY(SELECT id FROM unnest(ordered) AS id WHERE id <> ALL (synchronous)));
         PERFORM idivm.lock_apart(due, synchronous);
     ELSE
         IF idivm.lock_apart(ordered, synchronous) THEN

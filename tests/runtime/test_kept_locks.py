@@ -291,6 +291,22 @@ def test_a_snapshot_takes_no_lock_of_a_view_without_work(pair, session):
     assert all(report.equal for report in pair.check())
 
 
+@pytest.mark.parametrize(
+    "level", [IsolationLevel.READ_COMMITTED, IsolationLevel.REPEATABLE_READ], ids=["rc", "rr"]
+)
+def test_a_trigger_may_refresh_a_view_that_its_statement_keeps(pair, session, level):
+    """Such a refresh has nothing to do, so the statement goes on."""
+    pair.connection.execute(
+        "CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM idivm.refresh('soon_a'); RETURN NULL; END $$;"
+        "CREATE TRIGGER again AFTER UPDATE ON a EXECUTE FUNCTION again()"
+    )
+    writer = session(level)
+    writer("UPDATE a SET n = 99 WHERE id = 1")
+    writer.commit()
+    assert right(pair)
+
+
 def test_removing_a_dropped_view_locks_no_other(pair, session):
     pair.create_view("gone", "SELECT max(n) AS m FROM a")
     pair.connection.execute("DROP VIEW gone")
