@@ -98,14 +98,11 @@ DECLARE
     patience interval := nullif(current_setting('lock_timeout'), '0')::interval;
     began timestamptz := clock_timestamp();
 BEGIN
-    IF pg_try_advisory_xact_lock(idivm.lock_class(), view_id) THEN
-        RETURN;
-    ELSIF current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable') THEN
-        PERFORM pg_advisory_xact_lock(idivm.lock_class(), view_id) FROM idivm.synchronous_views() AS id WHERE id = view_id;
-        RETURN;
-    END IF;
-    LOOP
-        IF idivm.wait_for_this(ARRAY(
+    WHILE NOT pg_try_advisory_xact_lock(idivm.lock_class(), view_id) LOOP
+        IF current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable') THEN
+            PERFORM pg_advisory_xact_lock(idivm.lock_class(), view_id) FROM idivm.synchronous_views() AS id WHERE id = view_id;
+            RETURN;
+        ELSIF idivm.wait_for_this(ARRAY(
             SELECT l.pid FROM pg_locks l
             WHERE l.locktype = 'advisory' AND l.granted AND l.classid = idivm.lock_class()::oid AND l.objid = view_id::oid
               AND l.objsubid = 2 AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())))
@@ -116,7 +113,6 @@ BEGIN
             RAISE EXCEPTION 'canceling statement due to lock timeout' USING ERRCODE = 'lock_not_available';
         END IF;
         PERFORM pg_sleep(0.002);
-        EXIT WHEN pg_try_advisory_xact_lock(idivm.lock_class(), view_id);
     END LOOP;
 END
 $$;
@@ -148,8 +144,8 @@ CREATE OR REPLACE FUNCTION idivm.locking_rights() RETURNS text
            || CASE WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 >= 170000 THEN ', MAINTAIN' ELSE '' END;
 
 -- Return tables with their partitions and inheritance children, each of which is then locked alone: LOCK TABLE of a parent
--- holds some children while it waits for another. Parents come first. A table stays as it is if this role may not lock
--- all of them.
+-- holds some children while it waits for another. Parents come first. If this role may not lock all of them, the table is
+-- returned without them.
 CREATE OR REPLACE FUNCTION idivm.each_alone(tables regclass[], rights text) RETURNS regclass[]
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
     RETURN ARRAY(

@@ -1,4 +1,4 @@
-"""Creating, changing and dropping views over several tables: no writer of these tables meets a deadlock."""
+"""No writer meets a deadlock while views over several of its tables are created, changed or dropped."""
 
 from __future__ import annotations
 

@@ -53,8 +53,13 @@ def publish_content(
             "SELECT current_setting('lock_timeout'), set_config('lock_timeout', '100ms', true)"
         ).fetchone()
     if plan.merges or replaced is not None:
-        replaced_ids = [] if replaced is None else [replaced.id]
-        sources.hold(connection, replaced_ids, plan.program.sources, indexes=plan.merges)
+        # The logs of what an on_read view reads get indexes.
+        sources.hold(
+            connection,
+            [] if replaced is None else [replaced.id],
+            changed=plan.program.sources if plan.merges else (),
+            kept=plan.program.sources,
+        )
     if new.waiting is not None and not catalog_unplanned.take(connection, new.waiting):
         raise DatabaseError(f"{new.waiting.relation} was changed meanwhile; plan it again.")
     if new.adopted is not None:

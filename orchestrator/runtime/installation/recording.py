@@ -34,7 +34,9 @@ def record_plan(
         "INSERT INTO idivm.inlined_views SELECT %s, r, idivm.signature(r) FROM unnest(%s::oid[]) AS r",
         [view_id, list(plan.definition.inlined)],
     )
-    sources.hold(connection, [view_id], plan.program.sources)
+    read = plan.program.sources
+    changed = [source for source in read if not sources.is_captured(connection, source)]
+    sources.hold(connection, [view_id], changed=changed, kept=read)
     connection.execute("DELETE FROM idivm.view_sources WHERE view = %s", [view_id])
     # The same order everywhere keeps two creations from waiting for each other.
     for source in sorted(plan.program.sources, key=lambda source: source.oid):

@@ -220,15 +220,11 @@ def _possible_plan(
     If its strategy or representation lacks something that it needs (a key, or a property of a plain view below), choose
     another one.
     """
-    options = parse_options(view.options.items())
-    for replacement in (
-        {},
-        {"strategy": "auto"},
-        {"strategy": "auto", "representation": "listing"},
-    ):
-        possible = replace(options, **replacement)
+    given = parse_options(view.options.items())
+    auto = replace(given, strategy="auto")
+    for options in dict.fromkeys((given, auto, replace(auto, representation="listing"))):
         try:
-            return current_plan(connection, view, possible), possible
+            return current_plan(connection, view, options), options
         except UnsupportedError as error:
             reason = error
     raise reason

@@ -20,26 +20,22 @@ from orchestrator.sqltext import fresh_name
 def hold(
     connection: Connection[Any],
     view_ids: Sequence[int],
-    sources: Collection[Source] = (),
     *,
-    indexes: bool = False,
+    changed: Iterable[Source] = (),
+    kept: Iterable[Source] = (),
 ) -> None:
-    """Lock the tables whose capture changes when views are dropped, or get a plan that reads these sources.
-
-    With `indexes`, the logs of all these sources may get indexes.
-    """
-    changed = [source for source in sources if indexes or not _is_captured(connection, source)]
+    """Lock the tables whose capture changes: `changed`, and what only these views read unless it is `kept`."""
     connection.execute(
         "SELECT idivm.hold_captures(%s, %s::oid[]::regclass[], %s::oid[]::regclass[])",
         [
             list(view_ids),
             [source.oid for source in changed],
-            [source.oid for source in sources],
+            [source.oid for source in kept],
         ],
     )
 
 
-def _is_captured(connection: Connection[Any], source: Source) -> bool:
+def is_captured(connection: Connection[Any], source: Source) -> bool:
     """Return whether capture needs no change for a plan that reads a source."""
     row = connection.execute(
         "SELECT s.id, array_agg(c.attnum) FROM idivm.sources s"
@@ -49,7 +45,11 @@ def _is_captured(connection: Connection[Any], source: Source) -> bool:
     return (
         row is not None
         and {column.attnum for column in source.columns} <= set(row[1])
-        and not _unfit(connection, catalog.load_source(connection, row[0]))
+        and not _unfit(
+            connection,
+            catalog.load_source(connection, row[0]),
+            catalog.captures_in_c(connection),
+        )
     )
 
 
@@ -84,11 +84,16 @@ def switch_form(connection: Connection[Any]) -> int:
     Wait for the writers of these tables.
     """
     switched = 0
+    in_c = catalog.captures_in_c(connection)
     for source_id in catalog.source_ids(connection):
-        if not _unfit(connection, catalog.load_source(connection, source_id)):
+        if not _unfit(connection, catalog.load_source(connection, source_id), in_c):
             continue
         with connection.transaction():
-            _hold_source(connection, source_id)
+            connection.execute(
+                "SELECT idivm.hold_captures('{}', ARRAY(SELECT s.relation FROM idivm.sources s WHERE s.id = %s))",
+                [source_id],
+            )
+            connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
             switched += _fit_triggers(connection, source_id)
     return switched
 
@@ -122,15 +127,6 @@ def sync_members(connection: Connection[Any], source_ids: Collection[int]) -> No
             _make_functions(connection, catalog.load_source(connection, source_id))
             for function in catalog.former_functions(connection, source_id):
                 connection.execute(SQL("DROP FUNCTION {}").format(function))
-
-
-def _hold_source(connection: Connection[Any], source_id: int) -> None:
-    """Lock a captured table with its partitions, and keep other sessions from changing what is captured."""
-    connection.execute(
-        "SELECT idivm.hold_captures('{}', ARRAY(SELECT s.relation FROM idivm.sources s WHERE s.id = %s))",
-        [source_id],
-    )
-    connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
 
 
 def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> None:
@@ -189,15 +185,15 @@ def _stop_using_key(connection: Connection[Any], source_id: int) -> None:
 def _fit_triggers(connection: Connection[Any], source_id: int) -> int:
     """Attach triggers again that have another form or another key. Return their number."""
     captured = catalog.load_source(connection, source_id)
-    unfit = _unfit(connection, captured)
+    in_c = catalog.captures_in_c(connection)
+    unfit = _unfit(connection, captured, in_c)
     for member in unfit:
-        _attach(connection, captured, member, catalog.captures_in_c(connection))
+        _attach(connection, captured, member, in_c)
     return len(unfit)
 
 
-def _unfit(connection: Connection[Any], captured: Captured) -> list[Member]:
+def _unfit(connection: Connection[Any], captured: Captured, in_c: bool) -> list[Member]:
     """Return the members of a source whose triggers should have another form or another key."""
-    in_c = catalog.captures_in_c(connection)
     present = catalog.trigger_arguments(connection, captured.id)
     unfit = []
     for member in catalog.members(connection, captured.id):
