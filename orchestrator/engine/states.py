@@ -61,9 +61,10 @@ def store(
     require_index(ids)
     if not plan.columns:
         raise NotModelledError("a result without columns cannot be stored", plan.label)
-    names = Symbols()
     visible = composer.visible if role == CONTENT else ()
-    visible_names = {column: names.fresh(name) for name, column in visible}
+    # PostgreSQL has cut these names in the encoding of the database.
+    names = Symbols(name for name, _ in visible)
+    visible_names = {column: name for name, column in visible}
     # Leave room for the prefixes `old_` and `new_` of the fields of changes.
     fitted = {
         c: fitted_name(c.symbol, " " * 8)[:-8] for c in plan.columns if c not in visible_names

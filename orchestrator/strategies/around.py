@@ -6,7 +6,7 @@ refresh.
 
 from __future__ import annotations
 
-from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.scan import Scan
@@ -34,8 +34,7 @@ def show_around(
         return operator.with_children(tuple(map(over_states, operator.children)))
 
     rows = over_states(around.root)
-    names = Symbols()
-    new = [Column(names.fresh(column.name)) for column in request.columns]
+    new = [Column(column.name) for column in request.columns]
     items = [
         Item(name, Scalar.column(column)) for name, column in zip(new, around.columns, strict=True)
     ]

@@ -366,9 +366,9 @@ class Views:
             for name in order
         ]
         rows = Projection(root.rows, (*items, *keys))
-        names = Symbols()
+        names = Symbols(column.name for column in self.request.columns)
         new_names = [
-            (item.column, Column(names.fresh(column.name)))
+            (item.column, Column(column.name))
             for item, column in zip(items, self.request.columns, strict=True)
         ]
         new_names += [
