@@ -314,7 +314,7 @@ class Upgraded(TestServer):
 @pytest.mark.slow
 @pytest.mark.parametrize("version", sorted(found_versions())[:-1])
 def test_an_upgrade_to_a_server_without_the_modules(
-    started: Callable[..., Any], scratch: Path, version: int, connect: Callable[..., Any]
+    started: Callable[..., Any], scratch: Path, version: int
 ) -> None:
     """pg_upgrade keeps transactions and files, and refuses functions in C that the new server lacks."""
     newest = found_versions()[max(found_versions())]
@@ -325,9 +325,8 @@ def test_an_upgrade_to_a_server_without_the_modules(
     with orchestrator.connect(dsn), suppress(ServerError):
         build_modules(old.installation, folder)
         add_module(dsn, folder)
-    with psycopg.connect(dsn) as was, connect() as will_be:
-        if numbers_columns(was) and not numbers_columns(will_be):
-            pytest.skip("pg_upgrade needs a server of the time of the old one, or later")
+    if numbers_columns(dsn) and not numbers_columns(started(TestServer, newest).conninfo("test")):
+        pytest.skip("pg_upgrade needs a server of the time of the old one, or later")
     views_and_changes(dsn)
     if functions_in_c(dsn):
         old.terminate()
@@ -354,11 +353,12 @@ def test_an_upgrade_to_a_server_without_the_modules(
     lasts(dsn)
 
 
-def numbers_columns(connection: psycopg.Connection[Any]) -> bool:
+def numbers_columns(dsn: str) -> bool:
     """Whether the server leaves an option at every column, which older releases do not know."""
-    row = connection.execute(
-        "SELECT FROM pg_attribute WHERE attoptions::text LIKE '%pg_attver=%' LIMIT 1"
-    ).fetchone()
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(
+            "SELECT FROM pg_attribute WHERE attoptions::text LIKE '%pg_attver=%' LIMIT 1"
+        ).fetchone()
     return row is not None
 
 

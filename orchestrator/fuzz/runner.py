@@ -389,11 +389,19 @@ class Runner(Acts):
     def _remove_dropped(self) -> None:
         """Remove the views that DDL with CASCADE has dropped."""
         for name in list(self.views):
-            # The table that users read as a view stays until idivm finds that its definition is gone.
+            # A table that users read as a view stays until idivm finds that its definition is gone; the
+            # views above it stay as long.
             gone = self.space.writer.execute(
-                "SELECT to_regclass(%(name)s) IS NULL OR EXISTS ("
-                " SELECT FROM idivm.views v WHERE v.relation = to_regclass(%(name)s)"
-                " AND NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = v.definition))",
+                "WITH RECURSIVE lost (relation) AS ("
+                " SELECT v.relation FROM idivm.views v"
+                " WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = v.definition)"
+                " UNION SELECT coalesce(v.relation, r.ev_class) FROM lost"
+                " JOIN pg_catalog.pg_depend d ON d.refobjid = lost.relation"
+                "  AND d.classid = 'pg_catalog.pg_rewrite'::regclass"
+                " JOIN pg_catalog.pg_rewrite r ON r.oid = d.objid"
+                " LEFT JOIN idivm.views v ON v.definition = r.ev_class)"
+                " SELECT to_regclass(%(name)s) IS NULL"
+                " OR EXISTS (SELECT FROM lost WHERE relation = to_regclass(%(name)s))",
                 {"name": name},
             ).fetchone()
             if gone == (True,):

@@ -1,24 +1,25 @@
 -- The covariance ring over numbers and categories.
 
--- PostgreSQL does not inline a call of a strict function that returns a row, so these functions test for NULL.
+-- PostgreSQL does not inline a call of a strict function that returns a row, so these functions test for NULL. The
+-- operators + and || give an argument of a domain the type that the row has.
 DO $casts$
 DECLARE
     source text;
     body text := 'CREATE OR REPLACE FUNCTION idivm.%s(x %s) RETURNS idivm.feature LANGUAGE sql IMMUTABLE PARALLEL SAFE'
-        ' AS ''SELECT CASE WHEN x IS NOT NULL THEN ROW(%s)::idivm.feature END''';
+        ' AS $$SELECT CASE WHEN x IS NOT NULL THEN ROW(%s)::idivm.feature END$$';
 BEGIN
     FOREACH source IN ARRAY ARRAY['smallint', 'integer', 'bigint', 'numeric'] LOOP
-        EXECUTE format(body, 'feature', source, 'x::numeric, NULL');
+        EXECUTE format(body, 'feature', source, '+ x::numeric, NULL');
     END LOOP;
     -- A float counts as the decimal number that it prints.
     FOREACH source IN ARRAY ARRAY['real', 'double precision'] LOOP
         EXECUTE format(body, 'feature', source, 'x::double precision::text::numeric, NULL');
     END LOOP;
     FOREACH source IN ARRAY ARRAY['text', 'varchar', 'bpchar', 'boolean', 'uuid'] LOOP
-        EXECUTE format(body, 'feature', source, 'NULL, x::text');
+        EXECUTE format(body, 'feature', source, $$NULL, x::text || ''$$);
     END LOOP;
     FOREACH source IN ARRAY ARRAY['text', 'bigint', 'boolean', 'uuid', 'anyenum'] LOOP
-        EXECUTE format(body, 'categorical', source, 'NULL, x::text');
+        EXECUTE format(body, 'categorical', source, $$NULL, x::text || ''$$);
         EXECUTE format('COMMENT ON FUNCTION idivm.categorical(%s) IS %L', source,
                        'marks a value as a category for idivm.covar');
     END LOOP;

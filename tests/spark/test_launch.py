@@ -165,7 +165,7 @@ def test_workers_import_little_and_nothing_from_archives() -> None:
     archives = sorted((PACKAGE / "python" / "lib").glob("*.zip"))
     script = (
         "import sys, orchestrator.spark.daemon as daemon; daemon.prepare(); "
-        "print(sys.modules['pyspark'].__file__, 'pandas' in sys.modules, 'sqlglot' in sys.modules);"
+        "print(sys.modules['pyspark'].__file__, 'pandas' in sys.modules, 'sqlglot' in sys.modules, sep='\\n');"
         "import pyarrow; pyarrow.array([0]); print('pandas' in sys.modules)"
     )
     path = os.pathsep.join(map(str, [*archives, *filter(None, sys.path)]))
@@ -176,7 +176,7 @@ def test_workers_import_little_and_nothing_from_archives() -> None:
         env={**os.environ, "PYTHONPATH": path},
         check=True,
     )
-    assert done.stdout.split() == [pyspark.__file__, "False", "False", "False"]
+    assert done.stdout.splitlines() == [pyspark.__file__, "False", "False", "False"]
 
 
 def test_the_catalog_has_what_it_names() -> None:

@@ -41,7 +41,13 @@ def rows(orc: Orchestrator, query: str) -> list[tuple[Any, ...]]:
     return orc.connection.execute(query).fetchall()  # type: ignore[arg-type]
 
 
+def require_driver() -> None:
+    if driver_jar() is None:
+        pytest.skip("PostgreSQL's JDBC driver is missing (libpostgresql-jdbc-java)")
+
+
 def test_the_documented_script_for_jdbc(orc: Orchestrator, spark: Any) -> None:
+    require_driver()
     orc.execute(ORDERS)
     info = orc.connection.info
     url = f"jdbc:postgresql://127.0.0.1:{info.port}/{info.dbname}?user={info.user}"
@@ -458,8 +464,7 @@ def test_files_that_spark_takes_apart(orc: Orchestrator, spark: Any, tmp_path: P
 
 
 def test_a_database_as_the_source(orc: Orchestrator, spark: Any) -> None:
-    if driver_jar() is None:
-        pytest.skip("PostgreSQL's JDBC driver is missing (libpostgresql-jdbc-java)")
+    require_driver()
     orc.execute(
         "CREATE TABLE there (id int PRIMARY KEY, n numeric(8,2), s text, u uuid, at timestamptz,"
         " local timestamp, tags text[], raw bytea, j jsonb);"

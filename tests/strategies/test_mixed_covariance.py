@@ -207,6 +207,23 @@ def test_arguments_are_told_apart_by_their_types(orc):
         orc.execute(f"SELECT idivm.linreg(idivm.covar(units, kind)) FROM {JOIN}")
 
 
+def test_arguments_may_have_the_type_of_a_domain(orc):
+    orc.execute(
+        "CREATE DOMAIN word AS text CHECK (VALUE <> ''); CREATE DOMAIN code AS varchar(9);"
+        " CREATE DOMAIN amount AS numeric; CREATE DOMAIN number AS int; CREATE DOMAIN ratio AS float8;"
+        "CREATE TABLE d (id int PRIMARY KEY, w word, c code, a amount, n number, r ratio);"
+        "INSERT INTO d SELECT i, i % 3, i % 2, i, i, i FROM generate_series(1, 9) i"
+    )
+    orc.create_view(
+        "v",
+        "SELECT idivm.covar(w, c, a, n, r) AS c, idivm.covar(idivm.categorical(w), idivm.categorical(c)) AS k FROM d",
+    )
+    assert value(orc, "SELECT (c).categorical FROM v") == [True, True, False, False, False]
+    orc.execute("UPDATE d SET w = 'x', a = a + 1 WHERE id < 4; DELETE FROM d WHERE id = 9")
+    orc.refresh()
+    assert all(report.equal for report in orc.check())
+
+
 def test_both_forms_are_the_same(dsn, module):
     features = (
         "ARRAY[1.50, 2, 'a''b'::text]::idivm.feature[]",

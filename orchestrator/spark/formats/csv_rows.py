@@ -232,7 +232,7 @@ class CsvReader:
                 ends = ends[odd == 0]
                 rest = int(ends[-1]) + 1 if len(ends) else 0
             elif odd.any() and self.multiline is None:
-                first = int(odd.argmax())
+                first = int(np.flatnonzero(odd)[0])
                 rest = int(ends[first - 1]) + 1 if first else 0
                 ends = ends[:first]
             elif odd.any():
