@@ -129,17 +129,14 @@ COMMENT ON FUNCTION idivm.names_in(text) IS 'the words of a text that may be nam
 
 -- Return the text search configuration that a setting names, or NULL. Unlike regconfig, it never fails.
 CREATE OR REPLACE FUNCTION idivm.text_search_configuration(setting text) RETURNS oid
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF setting IS NULL OR setting LIKE 'pg\_catalog.%' THEN
-        RETURN NULL;
-    END IF;
-    RETURN setting::regconfig;
-EXCEPTION WHEN OTHERS THEN
-    RETURN NULL;
-END
-$$;
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT c.oid
+    FROM pg_ts_config c JOIN pg_namespace n ON n.oid = c.cfgnamespace
+    WHERE n.nspname <> 'pg_catalog'
+      AND setting IN (concat(quote_ident(n.nspname), '.', quote_ident(c.cfgname)),
+                      format('"%s"."%s"', replace(n.nspname, '"', '""'), replace(c.cfgname, '"', '""')));
+END;
 
 -- Return the current state of the objects that the query of a view calls. Digests contain names instead of OIDs,
 -- so that a restored dump has the same digests.

@@ -201,6 +201,25 @@ def test_a_replaced_function_is_noticed_by_the_next_read(orc, connect):
     assert wrong(connection, orc, "v") == {}
 
 
+def test_a_read_is_part_of_a_statement_with_parallel_workers(orc, connect):
+    orc.execute(
+        "CREATE FUNCTION twice(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS 'BEGIN RETURN 2 * n; END';"
+        "CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t SELECT i, i FROM generate_series(1, 1000) i;"
+        "CREATE TABLE big AS SELECT i FROM generate_series(1, 50000) i; ANALYZE t; ANALYZE big"
+    )
+    orc.create_view("v", "SELECT n % 7 AS k, sum(twice(n)) FROM t GROUP BY 1", maintain="on_read")
+    with connect() as reader:
+        reader.execute("UPDATE t SET n = n + 1 WHERE id < 9")
+        reader.execute(
+            "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;"
+            " SET enable_nestloop = off; SET enable_mergejoin = off"
+        )
+        query = "SELECT count(*) FROM big JOIN v ON v.k = big.i"
+        plan = "\n".join(line for (line,) in reader.execute(f"EXPLAIN {query}"))
+        assert "Gather" in plan
+        assert reader.execute(query).fetchone() == (6,)
+
+
 def test_a_lookup_of_one_group_reads_neither_other_groups_nor_the_table(bank, connect):
     connection = connect(autocommit=True)
     connection.execute(
