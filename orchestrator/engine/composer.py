@@ -41,7 +41,7 @@ from orchestrator.deltascript.plan import (
     Step,
 )
 from orchestrator.engine.access import Lookup, Loop, loops
-from orchestrator.engine.diffs import Bag, Diff, variables
+from orchestrator.engine.diffs import Bag, Diff, needed
 from orchestrator.engine.minimize import Held, minimized
 from orchestrator.engine.prune_outputs import pruned
 from orchestrator.engine.terms import renamed, same
@@ -333,16 +333,16 @@ class Composer:
         variable = self.name(wanted)
         shape = self.name(f"{wanted}_row")
         columns = tuple(dict.fromkeys(columns))
-        plan = pruned(self.prepared(plan), columns)
+        given, plan = plan, pruned(self.prepared(plan), columns)
         query = self.query(plan, columns)
         self.states.append(Shape(shape, query))
         self.variables.append((variable, shape))
-        needed = variables(plan) if needs is None else needs
+        needs = needed(given, plan) if needs is None else needs
         apart = tuple(
             (self.name(f"{wanted}_{name}"), _diff_condition(item)) for name, item in conditions
         )
         self.variables += [(name, shape) for name, _ in apart]
-        step = Assign(variable, shape, query, tuple(sorted(needed)), apart, at_most=at_most)
+        step = Assign(variable, shape, query, tuple(sorted(needs)), apart, at_most=at_most)
         self.add(plan, step)
         outputs = tuple((column, column.symbol) for column in columns)
         return tuple(

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.group import Grouping
 from orchestrator.algebra.scalar import Scalar
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.leaves import DiffScan
@@ -87,5 +88,18 @@ class Bag:
 
 
 def variables(plan: Operator) -> frozenset[str]:
-    """Return the variables that a plan reads; if none of them holds rows, the plan has no rows."""
+    """Return the variables that a plan reads.
+
+    If none of them holds rows, the plan has no rows, unless it aggregates all rows into one.
+    """
     return frozenset(operator.variable for operator in walk(plan) if isinstance(operator, DiffScan))
+
+
+def needed(plan: Operator, prepared: Operator) -> frozenset[str]:
+    """Return the variables of which at least one must hold rows so that the query of a plan runs.
+
+    If `prepared` begins with the result of an earlier lookup and aggregates all rows into one, it has a row
+    even if that lookup found nothing.
+    """
+    whole = any(isinstance(below, Grouping) and not below.by for below in walk(prepared))
+    return variables(plan if whole else prepared)

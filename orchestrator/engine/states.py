@@ -33,7 +33,7 @@ from orchestrator.deltascript.plan import (
     pairs_of,
 )
 from orchestrator.engine.composer import Changes, Composer
-from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update, variables
+from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update, needed
 from orchestrator.engine.distinguishable import EXACT, image, look_alike, refuse_arrays
 from orchestrator.engine.prune_outputs import pruned
 from orchestrator.engine.terms import renamed
@@ -336,7 +336,7 @@ class Upkeep:
         held = composer.changes.get(state.role)
         before = before if held is not None else {}
         composer.comparable(ids)
-        plan = composer.prepared(plan)
+        given, plan = plan, composer.prepared(plan)
         columns = list(state.columns)
         if kind in (ChangeKind.DELETE, ChangeKind.UPDATE):
             read = frozenset[Column]().union(*(value.references for _, value in sets))
@@ -368,7 +368,7 @@ class Upkeep:
                 shape=held.shape if held else None,
                 fields=both(name for _, name in state.outputs) if held else (),
                 before=tuple((state.called(c), old.symbol) for c, old in before.items()),
-                needs=tuple(sorted(variables(plan) if needs is None else needs)),
+                needs=tuple(sorted(needed(given, plan) if needs is None else needs)),
                 counted=state.called(count) if count else None,
                 bounded=state.called(bounded) if bounded else None,
             ),

@@ -119,6 +119,31 @@ def test_a_group_by_null_of_a_join_in_parentheses(orc, strategy):
         assert orc.check("lists")[0].equal, change
 
 
+@pytest.mark.parametrize("strategy", ["auto", "id", "tuple", "recursive"])
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "max(x.v)",
+        "min(x.v), count(*)",
+        "string_agg(x.v::text, ',' ORDER BY x.v)",
+        "avg(x.v::float8)",
+    ],
+)
+@pytest.mark.parametrize("other", ["t", "u"])
+@pytest.mark.sampled(8)
+def test_a_join_that_is_aggregated_into_one_row_loses_all_rows(orc, strategy, shown, other):
+    orc.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 4) i;"
+        "CREATE TABLE u (id int PRIMARY KEY, w int); INSERT INTO u SELECT i, i FROM generate_series(1, 4) i"
+    )
+    orc.create_view("one", f"SELECT {shown} FROM t AS x JOIN {other} USING (id)", strategy=strategy)
+    for change in ("DELETE FROM t", "INSERT INTO t VALUES (2, 2)", "UPDATE t SET id = 9"):
+        orc.execute(change)
+        [report] = orc.refresh()
+        assert not report.recomputed
+        assert orc.check("one")[0].equal, change
+
+
 def _big_rows_read(orc) -> int:
     [count] = orc.connection.execute(
         "SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)"
