@@ -16,7 +16,6 @@ from typing import TypeAlias
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
-from orchestrator.algebra.operators.group import Grouping
 from orchestrator.algebra.scalar import Scalar
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.leaves import DiffScan
@@ -101,5 +100,5 @@ def needed(plan: Operator, prepared: Operator) -> frozenset[str]:
     If `prepared` begins with the result of an earlier lookup and aggregates all rows into one, it has a row
     even if that lookup found nothing.
     """
-    whole = any(isinstance(below, Grouping) and not below.by for below in walk(prepared))
+    whole = any(below.is_never_empty for below in walk(prepared))
     return variables(plan if whole else prepared)

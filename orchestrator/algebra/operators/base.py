@@ -64,6 +64,11 @@ class Operator(ABC):
         return hash((type(self), *(getattr(self, name) for name in self._compared)))
 
     @property
+    def is_never_empty(self) -> bool:
+        """Whether there is a row even if the inputs have none."""
+        return False
+
+    @property
     def _compared(self) -> tuple[str, ...]:
         return tuple(field.name for field in fields(self) if field.compare)  # type: ignore[arg-type]
 

@@ -112,6 +112,11 @@ class Grouping(Unary):
     symbol: ClassVar[str] = "γ"
 
     @property
+    def is_never_empty(self) -> bool:
+        """Whether all rows are one group, which exists without rows."""
+        return not self.by
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """The grouping columns and the aggregates."""
         return self.by + tuple(aggregate.column for aggregate in self.aggregates)
