@@ -368,9 +368,10 @@ def test_make_installs_it(pg: TestServer, tmp_path: Path) -> None:
     if make is None or not os.access(pg_config, os.X_OK):
         pytest.skip("make or pg_config is not here")
     answer = subprocess.run([pg_config, "--pgxs"], capture_output=True, text=True)
-    if not Path(answer.stdout.strip()).is_file():
+    pgxs = answer.stdout.strip()
+    if not Path(pgxs).is_file():
         pytest.skip("PGXS is not here")
-    if " " in answer.stdout.strip():
+    if " " in pgxs:
         pytest.skip("make includes no file of a folder that has a space in its name")
     for folder in ("pg_extension", "migrations", "sql/functions"):
         shutil.copytree(

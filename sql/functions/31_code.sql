@@ -32,9 +32,12 @@ BEGIN
          WHERE vs.view = view_id
        UNION ALL
          SELECT 'pg_ts_config'::regclass::oid, c.oid, 0, 2
-         FROM idivm.views v
-         JOIN pg_ts_config c ON c.oid = idivm.text_search_configuration(v.settings ->> 'default_text_search_config')
-         WHERE v.id = view_id)
+         FROM idivm.views v, pg_ts_config c JOIN pg_namespace n ON n.oid = c.cfgnamespace
+         WHERE v.id = view_id AND n.nspname <> 'pg_catalog'
+           -- A cast to regconfig could fail, and a read beside parallel workers may not catch errors.
+           AND v.settings ->> 'default_text_search_config' IN (
+               concat(quote_ident(n.nspname), '.', quote_ident(c.cfgname)),
+               format('"%s"."%s"', replace(n.nspname, '"', '""'), replace(c.cfgname, '"', '""'))))
       UNION
         SELECT next.class, next.object, next.part, greatest(u.level, next.level)
         FROM used u CROSS JOIN LATERAL (
@@ -126,17 +129,6 @@ BEGIN ATOMIC
     ) AS words (word);
 END;
 COMMENT ON FUNCTION idivm.names_in(text) IS 'the words of a text that may be names of functions';
-
--- Return the text search configuration that a setting names, or NULL. Unlike regconfig, it never fails.
-CREATE OR REPLACE FUNCTION idivm.text_search_configuration(setting text) RETURNS oid
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    SELECT c.oid
-    FROM pg_ts_config c JOIN pg_namespace n ON n.oid = c.cfgnamespace
-    WHERE n.nspname <> 'pg_catalog'
-      AND setting IN (concat(quote_ident(n.nspname), '.', quote_ident(c.cfgname)),
-                      format('"%s"."%s"', replace(n.nspname, '"', '""'), replace(c.cfgname, '"', '""')));
-END;
 
 -- Return the current state of the objects that the query of a view calls. Digests contain names instead of OIDs,
 -- so that a restored dump has the same digests.

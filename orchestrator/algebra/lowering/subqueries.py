@@ -166,7 +166,7 @@ class Subqueries:
         [output] = subquery.columns
         core, values = peeled(subquery.plan)
         if not core.outer_columns & outer:
-            if not (isinstance(core, Grouping) and not core.by):
+            if not core.is_never_empty:
                 return None
             plan, new_columns = copied(core, self.symbols)
             terms = {old: Scalar.column(new) for old, new in new_columns.items()}
