@@ -43,6 +43,17 @@ def drop_relation(connection: Connection[Any], name: str) -> Composed:
     return SQL("DROP {} IF EXISTS {}").format(SQL("VIEW" if row is None else "TABLE"), SQL(name))
 
 
+def _column_names(connection: Connection[Any]) -> dict[tuple[int, int], str]:
+    """Return the name of each column of the user's tables, by the table and the column's number."""
+    rows = connection.execute(
+        "SELECT a.attrelid::int8, a.attnum, a.attname FROM pg_attribute a"
+        " JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relkind IN ('r', 'p') AND a.attnum > 0 AND NOT a.attisdropped"
+        " AND n.nspname !~ '^(pg|idivm|information_schema)'"
+    )
+    return {(table, number): name for table, number, name in rows}
+
+
 ASKED = Identifier("idivm_def", "asked")
 """A view that exists during a comparison: the query of a view as of a time."""
 
@@ -73,6 +84,8 @@ class Workspace:
         self.views: Mapping[str, View] = {}
         """The views of the case at hand, as their queries are now."""
         self.time = ""
+        self._known: dict[tuple[str, str], dict[tuple[int, int], str]] = {}
+        """The names of the tables' columns when a view's query was first compared."""
         self.orc = connect(self.dsn)
         self.configure(self.orc.connection)
         self.writer = self.connection()
@@ -149,6 +162,7 @@ class Workspace:
 
     def begin_at(self, case: Case) -> None:
         """Take the time and the time zone of a case."""
+        self._known = {}
         if case.time != self.time:
             self.move_to(case.time)
         zone = Literal(case.zone) if case.zone else SQL("DEFAULT")
@@ -217,7 +231,14 @@ class Workspace:
                 self._compare_in_time(connection, self.views[name])
 
     def _compare_in_time(self, connection: Connection[Any], view: View) -> None:
-        """Compare a view with its query for the time of the case, whatever the view's clock says."""
+        """Compare a view with its query for the time of the case, whatever the view's clock says.
+
+        A step may swap the names of two columns; then the text of the query asks for something else.
+        """
+        names = _column_names(connection)
+        known = self._known.setdefault((view.name, view.query), names)
+        if any(names.get(column, name) != name for column, name in known.items()):
+            return
         query = dataclasses.replace(
             view, name=ASKED.as_string(None), query=as_of(view.query, self.time)
         )

@@ -266,6 +266,20 @@ def test_a_view_is_compared_with_its_query_at_the_time_of_the_case(runner: Runne
     assert outcome.counts["comparisons in time"] == 3
 
 
+def test_no_text_is_compared_whose_column_names_mean_other_columns_now(runner: Runner) -> None:
+    case = timed_case(
+        *(
+            f"ALTER TABLE shop.orders RENAME COLUMN {old} TO {new}"
+            for old, new in (("at", "other"), ("later", "at"), ("other", "later"))
+        ),
+        Refresh(),
+    )
+    ddl = ("CREATE TABLE shop.orders (id integer PRIMARY KEY, at timestamptz, later timestamptz)",)
+    outcome = runner.run(replace(case, tables=(replace(case.tables[0], ddl=ddl),)))
+    assert outcome.failure is None
+    assert outcome.counts["comparisons in time"] == 1
+
+
 @pytest.mark.slow
 def test_a_clock_that_stands_still_is_found(runner: Runner) -> None:
     """The definition of the view takes the time from the clock, so that only its query shows the fault."""
