@@ -3,7 +3,7 @@
 
 -- The stale views among those that a view reads, directly or through other views: what it shows is stale too.
 CREATE OR REPLACE FUNCTION idivm.stale_below(view_id integer) RETURNS text[]
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
     WITH RECURSIVE below(id) AS (
         SELECT idivm.views_below(view_id)

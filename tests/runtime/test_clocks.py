@@ -385,7 +385,7 @@ def change(orc: Orchestrator, rng: random.Random) -> None:
     orc.execute(
         f"INSERT INTO events SELECT n, n % 10, nullif(n % 5, 0), t, t::date, t AT TIME ZONE 'UTC'"
         f" FROM generate_series(1, 20) AS g, LATERAL (SELECT g + (SELECT coalesce(max(id), 0) FROM events) AS n,"
-        f" CASE g WHEN 1 THEN NULL WHEN 2 THEN 'infinity' WHEN 3 THEN '-infinity' ELSE {moment} + g * interval '0' END AS t)"
+        f" CASE g WHEN 1 THEN NULL WHEN 2 THEN 'infinity' WHEN 3 THEN '-infinity' ELSE {moment} + g * interval '0' END AS t) AS new"
     )
     orc.execute(f"DELETE FROM events WHERE id % 11 = {rng.randrange(11)}")
     orc.execute(f"UPDATE events SET at = {moment} WHERE id % 13 = {rng.randrange(13)}")
