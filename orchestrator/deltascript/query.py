@@ -179,6 +179,8 @@ def _short_aliases(tree: Tree) -> Tree:
     >>> text = "SELECT d_3.a FROM t AS d_3 UNION ALL SELECT d_4.a FROM t AS d_4 JOIN u AS d_5 ON d_5.a = d_4.a"
     >>> dialect.write(_short_aliases(dialect.parse(text)))
     'SELECT d.a FROM t AS d UNION ALL SELECT d_4.a FROM t AS d_4 JOIN u AS d_5 ON d_5.a = d_4.a'
+    >>> dialect.write(_short_aliases(dialect.parse("SELECT s_4_2.a FROM t AS s_4_2 JOIN u AS s_4 ON true")))
+    'SELECT s_4_2.a FROM t AS s_4_2 JOIN u AS s ON TRUE'
     """
     scopes = _scopes(tree)
     for scope in scopes:
@@ -187,7 +189,7 @@ def _short_aliases(tree: Tree) -> Tree:
         for name in scope.names:
             base = _without_number(name)
             names = [*(shortened.get(each, each) for each in scope.names), *others]
-            if base == name or names.count(name) > 1:
+            if base == name or base in names or names.count(name) > 1:
                 continue
             if not any(other != name and _without_number(other) == base for other in names):
                 shortened[name] = base

@@ -66,13 +66,33 @@ $$;
 
 -- Return for each source of a view the number of the last logged statement, if this transaction may have logged any:
 -- all its own statements so far have this number or a smaller one. The result is NULL if nothing was logged.
+--
+-- TRUNCATE also deletes rows that an older snapshot of its transaction does not show. Their insertion stays pending
+-- after a refresh with this snapshot, and so does the TRUNCATE: the next refresh recomputes the view.
 CREATE OR REPLACE FUNCTION idivm.own_marks(view_id integer) RETURNS jsonb
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT jsonb_object_agg(vs.source, log.number)
-    FROM idivm.view_sources vs
-    CROSS JOIN LATERAL (SELECT pg_sequence_last_value(to_regclass('idivm_log.s' || vs.source || '_seq')::oid)) AS log (number)
-    WHERE vs.view = view_id AND log.number IS NOT NULL
+DECLARE
+    marks jsonb := (
+        SELECT jsonb_object_agg(vs.source, log.number)
+        FROM idivm.view_sources vs
+        CROSS JOIN LATERAL (SELECT pg_sequence_last_value(to_regclass('idivm_log.s' || vs.source || '_seq')::oid)) AS log (number)
+        WHERE vs.view = view_id AND log.number IS NOT NULL);
+    source text;
+    has_truncated boolean;
+BEGIN
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        FOR source IN SELECT jsonb_object_keys(marks) LOOP
+            EXECUTE format('SELECT EXISTS (SELECT FROM idivm_log.%I c WHERE c.xid = pg_current_xact_id_if_assigned()'
+                           ' AND c.op = ''T'')', 's' || source)
+            INTO has_truncated;
+            IF has_truncated THEN
+                marks := marks - source;
+            END IF;
+        END LOOP;
+    END IF;
+    RETURN marks;
+END
 $$;
 
 -- Return whether the pending changes of a view cancel out. Only a small batch is examined.

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from psycopg import IsolationLevel
 
+from orchestrator.api import Orchestrator
 from orchestrator.errors import DatabaseError, IdivmError
 from orchestrator.runtime import refresh
 
@@ -239,6 +240,38 @@ def test_a_table_whose_file_has_changed_under_a_snapshot_is_noticed(shop, connec
         stale.execute("SELECT idivm.refresh('low')")
     stale.rollback()
     assert equal(shop) == {"low": True}
+
+
+@pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
+@pytest.mark.parametrize("how", ["refreshed", "created", "in Python", "a partition less"])
+def test_rows_that_a_snapshot_does_not_show_are_emptied_too(orc, connect, how, level):
+    """TRUNCATE deletes rows that were committed after the snapshot of its transaction."""
+    orc.execute(
+        "CREATE TABLE t (id int, g int) PARTITION BY LIST (g); CREATE TABLE t1 PARTITION OF t FOR VALUES IN (1);"
+        "CREATE TABLE t2 PARTITION OF t FOR VALUES IN (2); INSERT INTO t VALUES (1, 1), (2, 2);"
+        "CREATE VIEW seen AS SELECT id, g FROM t; CREATE VIEW above AS SELECT g, count(*) FROM seen GROUP BY g"
+    )
+    writer = connect(autocommit=False)
+    writer.isolation_level = level
+    writer.execute("SELECT 1")
+    orc.execute("INSERT INTO t VALUES (3, 1), (4, 2)")
+    if how == "a partition less":
+        writer.execute("ALTER TABLE t DETACH PARTITION t1; SELECT * FROM idivm.refresh('above')")
+    else:
+        writer.execute("TRUNCATE t; INSERT INTO t VALUES (5, 1)")
+    if how == "refreshed":
+        writer.execute("SELECT * FROM idivm.refresh('above'); INSERT INTO t VALUES (6, 1)")
+        writer.execute("SELECT * FROM idivm.refresh('above')")
+        assert writer.execute("TABLE above").fetchall() == [(1, 2)]
+    elif how == "created":
+        writer.execute("SELECT idivm.create_view('new', 'SELECT id, g FROM t')")
+        assert writer.execute("TABLE new").fetchall() == [(5, 1)]
+    elif how == "in Python":
+        Orchestrator(writer).create_view("new", "SELECT id, g FROM t")
+        assert writer.execute("TABLE new").fetchall() == [(5, 1)]
+    writer.commit()
+    orc.refresh()
+    assert all(report.equal for report in orc.check())
 
 
 def test_a_check_takes_another_snapshot_if_a_table_is_emptied_meanwhile(shop, connect, monkeypatch):
