@@ -106,16 +106,21 @@ def create(orc: Orchestrator, name: str, query: str, strategy: str, maintain: st
     return True
 
 
-def chosen(path: Path, config: pytest.Config, version: int) -> Iterator[tuple[str, str, str, str]]:
-    """The name, query, strategy and mode of each view of a run."""
-    part = config.getoption("--part")
-    everything = config.getoption("--whole")
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "way" in metafunc.fixturenames:
+        whole = metafunc.config.getoption("--whole")
+        metafunc.parametrize("way", WAYS if whole else [None], ids=" ".join if whole else None)
+
+
+def chosen(
+    path: Path, way: tuple[str, str] | None, part: int, version: int
+) -> Iterator[tuple[str, str, str, str]]:
+    """The name, query, strategy and mode of each view of a run: all in one way, or a part in all."""
     for number, case in enumerate(read(path).cases):
         if case.since > version:
             continue
-        if everything:
-            for way, (strategy, maintain) in enumerate(WAYS):
-                yield f"case_{number}_{way}", case.query, strategy, maintain
+        if way:
+            yield f"case_{number}", case.query, *way
         elif (number + part) % PARTS == 0:
             strategy, maintain = WAYS[(number + part) // PARTS % len(WAYS)]
             yield f"case_{number}", case.query, strategy, maintain
@@ -123,20 +128,19 @@ def chosen(path: Path, config: pytest.Config, version: int) -> Iterator[tuple[st
 
 @pytest.mark.integration
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_view_shows_what_its_query_does(orc, dsn, path, older, pg_version, request):
-    config = request.config
-    if older and not config.getoption("--whole"):
+def test_every_view_shows_what_its_query_does(orc, dsn, path, way, older, pg_version, request):
+    if older and not way:
         pytest.skip("older versions run the cases when they are asked for")
     file = read(path)
-    everything = config.getoption("--whole")
+    part = request.config.getoption("--part")
     with psycopg.connect(dsn, autocommit=True) as plain:
         plain.execute(file.tables.encode())
         views: dict[str, str] = {}
         wrong: dict[str, str] = {}
-        for name, query, strategy, maintain in chosen(path, config, pg_version):
+        for name, query, strategy, maintain in chosen(path, way, part, pg_version):
             try:
                 taken = create(orc, name, query, strategy, maintain)
-                if taken or (not everything and create(orc, name, query, "auto", maintain)):
+                if taken or (not way and create(orc, name, query, "auto", maintain)):
                     views[name] = query
             except IdivmError as error:
                 wrong[name] = f"{strategy}, {maintain}: {query}\n{error}"
@@ -153,7 +157,7 @@ def test_every_view_shows_what_its_query_does(orc, dsn, path, older, pg_version,
                         f"{strategy} after {change!r}: {query}\n"
                         f"missing {wanted - shown}\nsurplus {shown - wanted}"
                     )
-        assert not wrong, "\n".join([f"--part {config.getoption('--part')}", *wrong.values()])
+        assert not wrong, "\n".join([f"--part {part}", *wrong.values()])
 
 
 def test_there_are_cases_in_every_file():
