@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
 from itertools import product
 
 from sqlglot import exp
@@ -15,6 +16,7 @@ from sqlglot import exp
 from orchestrator.algebra.analysis.flat import Flat, flattened
 from orchestrator.algebra.columns import Column, in_order
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.evaluation import Evaluation
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar, unwrapped
@@ -22,6 +24,17 @@ from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.leaves import DiffScan, StateScan
 
 Rows = Scan | StateScan
+
+
+class Use(Enum):
+    """What a loop does with the rows that a lookup finds."""
+
+    JOIN = "join"
+    """It joins them."""
+    EVALUATE = "evaluate"
+    """It evaluates an expression over them for each of its own rows."""
+    EVALUATE_ONCE = "evaluate once"
+    """It evaluates an expression over them that is the same for all of its own rows."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,7 @@ class Lookup:
 
     rows: Rows
     by: tuple[Column, ...]
+    use: Use = Use.JOIN
 
 
 Fanout = Callable[[Lookup], float]
@@ -151,6 +165,8 @@ def _atom_loops(atom: Operator, by: tuple[Column, ...]) -> list[Loop]:
         return [Loop((), (Lookup(atom, by),), ())]
     if isinstance(atom, UnionAll):
         return list(_loops(atom, frozenset(by)))
+    if isinstance(atom, Evaluation) and atom.single:
+        return list(_evaluation_loops(atom, frozenset(by)))
     if len(atom.children) == 1:
         # The operator is evaluated completely, over rows that a diff below it may reach.
         return list(_loops(atom.children[0], frozenset()))
@@ -163,6 +179,26 @@ def _atom_loops(atom: Operator, by: tuple[Column, ...]) -> list[Loop]:
             (),
         )
     ]
+
+
+def _evaluation_loops(evaluation: Evaluation, by: frozenset[Column]) -> Iterator[Loop]:
+    """Yield the loops of the rows that an expression with subqueries is evaluated for."""
+    subqueries = [
+        subquery.plan
+        for operator in walk(evaluation.plan)
+        for scalar in operator.scalars
+        for subquery in scalar.subqueries
+    ]
+    is_same = not any(plan.outer_columns for plan in subqueries)
+    use = Use.EVALUATE_ONCE if is_same else Use.EVALUATE
+    read = [
+        Lookup(leaf, (), use)
+        for part in evaluation.watched
+        for leaf in walk(part.plan)
+        if isinstance(leaf, Rows)
+    ]
+    for loop in _loops(evaluation.input, by.intersection(evaluation.input.columns)):
+        yield replace(loop, lookups=(*loop.lookups, *read))
 
 
 def _determined(equal: list[tuple[Column, frozenset[Column]]], known: set[Column]) -> set[Column]:
@@ -188,7 +224,14 @@ def known_by(plan: Operator, given: Collection[Column]) -> frozenset[Column]:
 
 def equal_to(column: Column, pairs: Collection[frozenset[Column]]) -> frozenset[Column]:
     """Return the columns that pairs of equal columns connect with a column, and the column."""
-    result = frozenset({column})
+    return equal_to_any([column], pairs)
+
+
+def equal_to_any(
+    columns: Iterable[Column], pairs: Collection[frozenset[Column]]
+) -> frozenset[Column]:
+    """Return the columns that pairs of equal columns connect with some columns, and these columns."""
+    result = frozenset(columns)
     while grown := frozenset().union(*(pair for pair in pairs if pair & result)) - result:
         result |= grown
     return result

@@ -106,6 +106,8 @@ class TableStatistics:
     """The number of distinct values, by column number."""
     common_values: dict[str, dict[str, float]]
     """The shares of rows with the most common values, by column number and digest of the value."""
+    null_shares: dict[str, float]
+    """The shares of rows with NULL, by column number."""
 
 
 @dataclass(frozen=True)

@@ -57,26 +57,28 @@ def statistics(connection: Connection[Any], tables: Collection[int]) -> list[Tab
             )
             SELECT s.root AS table, s.rows::float8, coalesce(s.updated, 0)::float8 AS updated,
                    coalesce(s.deleted, 0)::float8 AS deleted, coalesce(s.inserted, 0)::float8 AS inserted,
-                   (SELECT coalesce(jsonb_object_agg(
-                               a.attnum, CASE WHEN p.n_distinct < 0 THEN -p.n_distinct * s.rows ELSE p.n_distinct END
-                               ORDER BY p.inherited), '{}')
-                    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                    CROSS JOIN LATERAL (SELECT p.* FROM pg_stats p
-                                        WHERE p.schemaname = n.nspname AND p.tablename = c.relname OFFSET 0) AS p
-                    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = p.attname
-                    WHERE c.oid = s.root AND p.n_distinct <> 0) AS distinct_values,
-                   (SELECT coalesce(jsonb_object_agg(a.attnum, v.shares ORDER BY p.inherited), '{}')
-                    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                    CROSS JOIN LATERAL (SELECT p.* FROM pg_stats p
-                                        WHERE p.schemaname = n.nspname AND p.tablename = c.relname OFFSET 0) AS p
-                    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = p.attname
-                    CROSS JOIN LATERAL (
-                        SELECT jsonb_object_agg(hashtext(value), share) AS shares
-                        FROM unnest(p.most_common_vals::text::text[], p.most_common_freqs) AS m(value, share)
-                        WHERE share * s.rows >= %s
-                    ) AS v
-                    WHERE c.oid = s.root AND v.shares IS NOT NULL) AS common_values
+                   coalesce(v.distinct_values, '{}') AS distinct_values,
+                   coalesce(v.common_values, '{}') AS common_values,
+                   coalesce(v.null_shares, '{}') AS null_shares
             FROM sizes s
+            CROSS JOIN LATERAL (
+                SELECT jsonb_object_agg(a.attnum, CASE WHEN p.n_distinct < 0 THEN -p.n_distinct * s.rows
+                                                       ELSE p.n_distinct END ORDER BY p.inherited)
+                           FILTER (WHERE p.n_distinct <> 0) AS distinct_values,
+                       jsonb_object_agg(a.attnum, m.shares ORDER BY p.inherited)
+                           FILTER (WHERE m.shares IS NOT NULL) AS common_values,
+                       jsonb_object_agg(a.attnum, p.null_frac ORDER BY p.inherited) AS null_shares
+                FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                CROSS JOIN LATERAL (SELECT p.* FROM pg_stats p
+                                    WHERE p.schemaname = n.nspname AND p.tablename = c.relname OFFSET 0) AS p
+                JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = p.attname
+                CROSS JOIN LATERAL (
+                    SELECT jsonb_object_agg(hashtext(value), share) AS shares
+                    FROM unnest(p.most_common_vals::text::text[], p.most_common_freqs) AS u(value, share)
+                    WHERE share * s.rows >= %s
+                ) AS m
+                WHERE c.oid = s.root
+            ) AS v
             """,
             [sorted(tables), COMMON],
         ).fetchall()

@@ -172,6 +172,7 @@ def _statistics(
                 if int(number) in read[statistic.table]
             },
             foreign_keys.get(statistic.table, ()),
+            {int(number): share for number, share in statistic.null_shares.items()},
         )
         for statistic in statistics(connection, tables)
     }

@@ -134,3 +134,5 @@ class Statistics:
     foreign_keys: tuple[tuple[tuple[int, ...], int, tuple[int, ...]], ...] = ()
     """Referencing columns, the referenced table by oid, and the referenced columns. They only
     affect costs: a plan that was made without a foreign key is also correct with it."""
+    nulls: Mapping[int, float] = field(default_factory=dict)
+    """The fraction of rows with NULL, by column."""

@@ -12,7 +12,6 @@ from sqlglot import exp
 from orchestrator.algebra.analysis.first_rows import window_of_first_rows
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dependencies import has_key
-from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Grouping
@@ -24,11 +23,12 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar, unwrapped
 from orchestrator.algebra.traversal import walk
+from orchestrator.caching import cached_property
 from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
     Statistics,
 )
-from orchestrator.engine.access import Lookup, Loop, equal_to, known_by, loops
+from orchestrator.engine.access import Lookup, Loop, Use, equal_to, equal_to_any, known_by, loops
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.costs.degrees import Values, share_met
 from orchestrator.engine.costs.fixed import Fixed
@@ -47,7 +47,7 @@ CROSSED = 1 / 10_000
 """The assumed share of rows that come and go between two refreshes because the time moves."""
 
 EITHER = 1 / 2
-"""The smallest share of a diff's rows that satisfy a condition.
+"""The smallest share of the changes of a table that satisfy a condition.
 
 Only rows that satisfy it before or after their change are read."""
 
@@ -80,14 +80,6 @@ def below_projections(plan: Operator) -> Operator:
     while isinstance(plan, Projection | Selection):
         plan = plan.input
     return plan
-
-
-def _is_not_null(tree: Tree) -> bool:
-    return (
-        isinstance(tree, exp.Is)
-        and bool(tree.args.get("negate"))
-        and isinstance(tree.expression, exp.Null)
-    )
 
 
 REPEATED = 4.0
@@ -200,12 +192,9 @@ class Cardinality:
         ):
             # PostgreSQL does not run a query whose condition is FALSE.
             return 0.0, 0.0
-        rows, accesses = 1.0, 0.0
-        known: set[Column] = set()
+        rows, accesses = self._rows_of_diffs(loop, held), 0.0
+        known = {column for diff in loop.diffs for column in diff.columns}
         unchecked = list(loop.conditions)
-        for diff in loop.diffs:
-            rows *= held.get(diff.variable, 0.0)
-            known.update(diff.columns)
         if not rows:
             return 0.0, 0.0
         finds = {} if self.is_large else self.composer.finds
@@ -213,12 +202,16 @@ class Cardinality:
         moved = self._moved(loop)
         own = [c for c in unchecked if loop.diffs and c.references and c.references <= known]
         unchecked = [c for c in unchecked if c not in own]
+        least = EITHER if any(diff.variable in self._changes for diff in loop.diffs) else 0.0
         for condition in own:
-            rows *= max(EITHER, self._share(condition))
+            rows *= max(least, self._share(condition))
         for lookup, met in zip(loop.lookups, self._matches_of(loop), strict=True):
             by = frozenset(lookup.by)
             impossible = bool(loop.diffs) and self.refers(lookup.rows, by)
             matches = 0.0 if impossible else min(most, self.fanout(lookup.rows, by, met))
+            if lookup.use is not Use.JOIN:
+                accesses += matches * (rows if lookup.use is Use.EVALUATE else 1.0)
+                continue
             accesses += rows * (1 + matches)
             known.update(lookup.rows.columns)
             ready = [c for c in unchecked if c.references <= known]
@@ -236,6 +229,24 @@ class Cardinality:
         # The remaining conditions read columns that are computed from the rows.
         rows *= math.prod(map(self._share, unchecked))
         return min(rows, MOST), min(accesses, MOST)
+
+    @staticmethod
+    def _rows_of_diffs(loop: Loop, held: Mapping[str, float]) -> float:
+        """Return the rows of a loop's diffs; of diffs that are joined by equal values, the largest counts."""
+        rows = 1.0
+        diffs = list(loop.diffs)
+        while diffs:
+            reached = equal_to_any(diffs[0].columns, loop.equal)
+            joined = [diff for diff in diffs if diff is diffs[0] or reached & set(diff.columns)]
+            sizes = [held.get(diff.variable, 0.0) for diff in joined]
+            rows *= max(sizes) if all(sizes) else 0.0
+            diffs = [diff for diff in diffs if all(diff is not other for other in joined)]
+        return rows
+
+    @cached_property
+    def _changes(self) -> frozenset[str]:
+        """The variables that hold changes of tables."""
+        return frozenset(change.variable for change in self.composer.classes.values())
 
     def _moved(self, loop: Loop) -> frozenset[Column]:
         """Return the columns of a loop's diffs that hold the old or the new time of a view."""
@@ -263,8 +274,13 @@ class Cardinality:
         if isinstance(tree, exp.EQ):
             sides = (condition.part(side).as_column for side in (tree.this, tree.expression))
             return 1 / max((self.distinct(item) for item in sides if item), default=1 / SOME)
-        if isinstance(tree, exp.NEQ) or _is_not_null(tree):
+        if isinstance(tree, exp.NEQ):
             return 1.0
+        if isinstance(tree, exp.Is) and isinstance(tree.expression, exp.Null):
+            nulls = self._nulls(condition.part(tree.this).as_column)
+            if tree.args.get("negate"):
+                return 1 - (nulls or 0.0)
+            return SOME if nulls is None else nulls
         if isinstance(tree, exp.And):
             first, second = condition.part(tree.this), condition.part(tree.expression)
             return self._share(first) * self._share(second)
@@ -274,6 +290,11 @@ class Cardinality:
             )
             return left + right - left * right
         return SOME
+
+    def _nulls(self, column: Column | None) -> float | None:
+        """Return the share of rows in which a column is NULL, if it is known."""
+        oid, attnum = (column and self.origins.of(column)) or (0, 0)
+        return self.statistics.get(oid, UNKNOWN).nulls.get(attnum)
 
     def _matches_of(self, loop: Loop) -> tuple[_Match, ...]:
         """Return the matches of each lookup of a loop, if the origin of the looked-up values is
