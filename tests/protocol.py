@@ -41,6 +41,8 @@ class Rules:
     """A writer leaves a view as it is if its table is locked by a process that waits for this writer."""
     holds_writers: bool = True
     """A change of mode waits for the writers of the tables."""
+    keeps_truncations: bool = True
+    """A truncation stays pending after a refresh with a snapshot from before it."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Change:
     txn: int
     table: str
     logged: bool = False
+    truncates: bool = False
+    """Whether it deletes all earlier changes of the table, also those that its snapshot does not show."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,8 @@ class Content:
     own: int = -1
     consumed: frozenset[int] = frozenset()
     last: int = 0
+    again: frozenset[str] = frozenset()
+    """The tables whose own changes are consumed and stay pending."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,7 @@ class Model:
                     *([("lock", ("eager",), "X")] if first else []),
                     ("begin",),
                     *([] if row is None else [("lock", ("row", table, row), "X")]),
-                    ("put", table),
+                    ("put", table, row is None),
                     *(("write", *one) for one in nested),
                     ("log", table),
                     ("end", table),
@@ -165,6 +171,8 @@ class Model:
                     ("ask", name),
                     ("finish", "committed"),
                 )
+            case ("refresh_inside", name):
+                return (("lock", ("view", name), "X"), ("bring", name))
             case ("set_mode", name, mode):
                 held = self._hold([(("table", table), "SRX") for table in self.tables[str(name)]])
                 return (
@@ -297,8 +305,8 @@ class Model:
                 process = replace(process, held=process.held | read)
             case ("begin",):
                 process = replace(process, open=process.open + 1)
-            case ("put", table):
-                change = Change(state.numbers + 1, who, str(table))
+            case ("put", table, truncates):
+                change = Change(state.numbers + 1, who, str(table), truncates=bool(truncates))
                 state = replace(state, log=(*state.log, change), numbers=change.number)
             case ("log", table):
                 last = max(
@@ -384,12 +392,20 @@ class Model:
         pending = self._pending(state, who, name)
         # Rows that are in a table and not yet in its log are met by joins with what is pending.
         met = [c.number for c in visible if not c.logged] if pending else []
+        truncating = [c for c in visible if c.truncates and c.logged]
+        changes = tuple(sorted((*before.changes, *pending, *met)))
+        if any(c.number in pending for c in truncating):
+            # The view is recomputed.
+            changes = _left(visible)
+        again = frozenset(c.table for c in truncating if c.txn == who)
+        keeps = self.rules.keeps_truncations and process.fixed is not None
         after = Content(
-            tuple(sorted((*before.changes, *pending, *met))),
+            changes,
             snapshot,
             who,
             frozenset(c.number for c in visible if c.txn == who and c.logged),
             max((c.number for c in visible if c.logged), default=before.last),
+            again if keeps else frozenset(),
         )
         others = tuple(one for one in state.drafts if one[:2] != (who, name))
         return replace(state, drafts=(*others, (who, name, after)))
@@ -412,7 +428,7 @@ class Model:
         if not self.rules.by_snapshot:
             return change.number > since.last
         if change.txn == since.own:
-            return change.number not in since.consumed
+            return change.number not in since.consumed or change.table in since.again
         return change.txn not in since.seen
 
     def _rolled_back(self, state: State, who: int, process: Process) -> State:
@@ -452,24 +468,24 @@ class Model:
                 expected = self._visible(state, name, state.committed, -1)
             else:
                 expected = self._visible(state, name, content.seen, content.own, content.consumed)
-            if content.changes != expected and not self._is_left(state, name, content, expected):
-                return f"{name} holds {content.changes} instead of {expected}"
+            if content.changes != _left(expected) and not self._lags(
+                state, name, content, expected
+            ):
+                return f"{name} holds {content.changes} instead of {_left(expected)}"
         for who, process in enumerate(state.processes):
             if not process.open and not process.todo and not process.ended:
                 for name in self._eager(state, who):
                     expected = self._visible(state, name, state.committed, who)
                     content = self.content(state, name, who)
-                    if content.changes != expected and not self._is_left(
+                    if content.changes != _left(expected) and not self._lags(
                         state, name, content, expected
                     ):
                         return f"{who} sees {name} with {self.content(state, name, who).changes}"
         return None
 
-    def _is_left(
-        self, state: State, name: str, content: Content, expected: tuple[int, ...]
-    ) -> bool:
+    def _lags(self, state: State, name: str, content: Content, expected: Sequence[Change]) -> bool:
         """Whether a view lacks changes that the process with the lock of its table is about to bring."""
-        return set(content.changes) < set(expected) and any(
+        return set(content.changes) < {change.number for change in expected} and any(
             (("table", table), "AX") in one.held
             for one in state.processes
             for table in self.tables[name]
@@ -486,16 +502,16 @@ class Model:
         seen: frozenset[int],
         own: int,
         consumed: frozenset[int] | None = None,
-    ) -> tuple[int, ...]:
-        return tuple(
-            c.number
+    ) -> list[Change]:
+        return [
+            c
             for c in state.log
             if c.table in self.tables[name]
             and (
                 c.txn in seen - {own}
                 or (c.txn == own and (consumed is None or c.number in consumed))
             )
-        )
+        ]
 
     # Exploring ---------------------------------------------------------------------------------
 
@@ -554,6 +570,15 @@ class Model:
                 yield from go(then, waiting, [*done, (who, self._queued(then, waiting))])
 
         yield from go(self.start(*programs), (), [])
+
+
+def _left(changes: Sequence[Change]) -> tuple[int, ...]:
+    """The numbers of the changes that no truncation among them has deleted."""
+    return tuple(
+        c.number
+        for c in changes
+        if not any(t.truncates and t.table == c.table and t.number > c.number for t in changes)
+    )
 
 
 def _conflict(held: str, wanted: str) -> bool:

@@ -75,11 +75,15 @@ def empties(*tables):
         (AT_COMMIT, [[*empties("a")[:1], *writes("b", 1)], writes("ba", 2)]),
         ((BOTH, OTHER), [empties("a"), writes("cb", 1)]),
         ((BOTH,), [empties("a"), empties("b")]),
+        (DEFERRED, [empties("a"), writes("ab", 1), REFRESH]),
     ],
 )
 def test_truncations_and_writers_wait_in_no_circle(views, programs):
     assert Model(views).explore(*programs) > 10
 
+
+FIXED = [("snapshot",), *empties("a")[:1], ("refresh_inside", "d"), *writes("a", 2)]
+"""A transaction with one snapshot that truncates a table and refreshes a view."""
 
 FAULTS = {
     "a writer that waits for a table whose lock waits for it": (
@@ -128,6 +132,12 @@ FAULTS = {
         Rules(locks_views=False),
         AT_COMMIT,
         [writes("a", 1), writes("b", 2)],
+        "instead of",
+    ),
+    "a truncation consumed with a snapshot from before it": (
+        Rules(keeps_truncations=False),
+        DEFERRED,
+        [FIXED, writes("a", 1), REFRESH_ALL],
         "instead of",
     ),
     "a mode changed under open writers": (
