@@ -63,7 +63,7 @@ class Change:
     table: str
     logged: bool = False
     truncates: bool = False
-    """Whether it deletes all earlier changes of the table, also those that its snapshot does not show."""
+    """Whether the change is a TRUNCATE, which also deletes rows that its own snapshot does not see."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Content:
     consumed: frozenset[int] = frozenset()
     last: int = 0
     again: frozenset[str] = frozenset()
-    """The tables whose own changes are consumed and stay pending."""
+    """The tables that transaction `own` truncated. Its changes of them stay pending."""
 
 
 @dataclass(frozen=True)

@@ -183,14 +183,13 @@ def _atom_loops(atom: Operator, by: tuple[Column, ...]) -> list[Loop]:
 
 def _evaluation_loops(evaluation: Evaluation, by: frozenset[Column]) -> Iterator[Loop]:
     """Yield the loops of the rows that an expression with subqueries is evaluated for."""
-    subqueries = [
-        subquery.plan
+    is_correlated = any(
+        subquery.correlated
         for operator in walk(evaluation.plan)
         for scalar in operator.scalars
         for subquery in scalar.subqueries
-    ]
-    is_same = not any(plan.outer_columns for plan in subqueries)
-    use = Use.EVALUATE_ONCE if is_same else Use.EVALUATE
+    )
+    use = Use.EVALUATE if is_correlated else Use.EVALUATE_ONCE
     read = [
         Lookup(leaf, (), use)
         for part in evaluation.watched

@@ -65,7 +65,7 @@ COMMENT ON FUNCTION idivm.planned_with(oid) IS 'the objects of a table whose exp
 CREATE OR REPLACE FUNCTION idivm.objects_behind(definition regclass, types oid[])
     RETURNS TABLE (class oid, object oid)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-    -- The function looks up a few objects by OID; the planner would choose scans.
+    -- The function looks up a few objects by OID; the planner would choose scans, or compile the query.
     SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET jit = off
 AS $$
 BEGIN

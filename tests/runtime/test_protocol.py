@@ -82,7 +82,7 @@ def test_truncations_and_writers_wait_in_no_circle(views, programs):
     assert Model(views).explore(*programs) > 10
 
 
-FIXED = [("snapshot",), *empties("a")[:1], ("refresh_inside", "d"), *writes("a", 2)]
+FIXED = [("snapshot",), ("truncate", "a"), ("refresh_inside", "d"), *writes("a", 2)]
 """A transaction with one snapshot that truncates a table and refreshes a view."""
 
 FAULTS = {
