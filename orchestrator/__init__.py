@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.runtime.progress import Progress
     from orchestrator.runtime.refresh import RefreshError, RefreshReport
     from orchestrator.runtime.unplanned import PlanReport
-    from orchestrator.spark.options import LoadOptions, StreamOptions
+    from orchestrator.spark.options import LoadOptions, RunStreamOptions, StreamOptions
 
 __version__ = "0.1.0"
 
@@ -57,6 +57,7 @@ _HOMES = {
     "RefreshError": "orchestrator.runtime.refresh",
     "RefreshReport": "orchestrator.runtime.refresh",
     "StatementResult": "orchestrator.api",
+    "RunStreamOptions": "orchestrator.spark.options",
     "StreamOptions": "orchestrator.spark.options",
     "ViewInfo": "orchestrator.catalog",
     "connect": "orchestrator.api",
@@ -80,6 +81,7 @@ __all__ = [
     "RefreshError",
     "RefreshReport",
     "RightsError",
+    "RunStreamOptions",
     "ServerError",
     "StatementResult",
     "StreamOptions",

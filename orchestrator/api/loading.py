@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 
 from orchestrator.api.statements import Statements
-from orchestrator.catalog import streams
+from orchestrator.catalog import relation_oid, streams
+from orchestrator.catalog.search_path import path_of
 from orchestrator.catalog.streams import StreamStatus
+from orchestrator.errors import NotFoundError
 from orchestrator.frontend.options import seconds
 from orchestrator.frontend.statements import parse_name
+from orchestrator.runtime.stream_rows import rows_read
 from orchestrator.spark.options import (
     LoadOptions,
     RowOptions,
     RunOptions,
+    RunStreamOptions,
     StreamOptions,
     TableOptions,
     check_names,
     chosen,
 )
+from orchestrator.spark.streams.files import is_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +67,7 @@ class Loads(Statements):
                 tables,
                 resume=options.get("resume", False),
                 again=options.get("again", False),
-                **chosen(options, RunOptions),
+                **self._run_options(options),
             )
         return self._with_views(report, decision)
 
@@ -103,8 +110,105 @@ class Loads(Statements):
                 pace,
                 finished,
                 stop=options.get("stop") or threading.Event(),
-                **chosen(options, RunOptions),
+                **self._run_options(options),
             )
+
+    def create_stream(
+        self,
+        name: str,
+        columns: str,
+        *paths: str | Path,
+        format: str = "auto",  # noqa: A002
+        options: Mapping[str, str] | None = None,
+        op: str | None = None,
+        where: str | None = None,
+        select: str | None = None,
+    ) -> None:
+        """Create a table whose rows stay in files: views over it follow the files that `run_stream` finds.
+
+        `columns` are the columns as in CREATE TABLE, `paths` are folders, patterns or URIs. With `op`, the files have
+        a column of this name that says whether a row is inserted or deleted. `where` and `select` filter and compute
+        rows in Spark's SQL.
+        """
+        given = [
+            text if is_uri(text := str(path)) else str(Path(text).absolute()) for path in paths
+        ]
+        with self._ours(f"Creating {name}"):
+            self.connection.execute(
+                "SELECT idivm.create_stream(%s, %s, %s, %s, %s, %s, %s, %s,"
+                " coalesce(%s, current_setting('search_path')))",
+                [
+                    *(
+                        name,
+                        columns,
+                        given,
+                        format,
+                        json.dumps(dict(options or {})),
+                        op,
+                        where,
+                        select,
+                    ),
+                    path_of(self.connection),
+                ],
+            )
+
+    def run_stream(self, name: str, **options: Unpack[RunStreamOptions]) -> None:
+        """Let the views over a stream follow its files, in batches, each row exactly once.
+
+        Each batch ends with the views that read the stream. The call returns when `stop` is set or, with `once`,
+        when all files that have arrived are read. `RunStreamOptions` lists the options.
+        """
+        from orchestrator.spark.streams.batches import Pace
+        from orchestrator.spark.streams.run import run_stream_table
+
+        check_names(options, RunStreamOptions, "run_stream")
+        on_batch = options.get("on_batch")
+
+        def finished(batch: StreamBatch, decision: Decision) -> None:
+            report = self._with_views(batch.report, decision)
+            if on_batch is not None:
+                on_batch(replace(batch, report=report))
+
+        pace = Pace(
+            name,
+            seconds(options.get("interval", "1s")),
+            options.get("most_files", 1000),
+            options.get("once", False),
+        )
+        with self._ours("Loading"):
+            run_stream_table(
+                self.connection,
+                parse_name(name),
+                pace,
+                finished,
+                stop=options.get("stop") or threading.Event(),
+                **self._run_options(options),
+            )
+
+    @contextmanager
+    def read_streams(self, *names: str) -> Iterator[None]:
+        """Read the files of streams once for all views that a block creates, computes anew or checks.
+
+        Their batches wait until the block ends.
+        """
+        with self._ours("Reading streams"):
+            oids = {
+                name: relation_oid(self.connection, parse_name(name).identifier) for name in names
+            }
+            known = streams.stream_tables(self.connection, filter(None, oids.values()))
+            for name, oid in oids.items():
+                if oid not in known:
+                    raise NotFoundError(f"There is no stream {name}.")
+            with rows_read(self.connection, known):
+                yield
+
+    def drop_stream(self, name: str) -> None:
+        """Drop a table whose rows stay in files. The files stay."""
+        with self._ours(f"Dropping {name}"):
+            oid = relation_oid(self.connection, parse_name(name).identifier)
+            if oid is None:
+                raise NotFoundError(f"There is no stream {name}.")
+            self.connection.execute("SELECT idivm.drop_stream(%s::oid)", [oid])
 
     def ended_by(self, error: Exception) -> Literal["server", "spark"] | None:
         """Return whether a stream ended because of the server or Spark; None for rows and options."""
@@ -125,6 +229,12 @@ class Loads(Statements):
         """Forget a stream, so that a stream of this name begins from the start; its rows stay in the table."""
         with self._ours("Removing a stream"):
             streams.remove(self.connection, name)
+
+    def _run_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return where and how a load runs: in the Spark session of this object, if a view has started it."""
+        given = chosen(options, RunOptions)
+        own = {} if given.keys() & {"spark", "master", "config"} else {"spark": self._spark}
+        return {**own, **given}
 
     def _with_views(self, report: LoadReport, decision: Decision) -> LoadReport:
         """Refresh the views that a load has changed, and add them to its report."""

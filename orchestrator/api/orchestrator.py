@@ -22,6 +22,7 @@ from orchestrator.catalog import DroppedView, ViewInfo
 from orchestrator.catalog import unplanned as catalog_unplanned
 from orchestrator.catalog.parts import Parts, parts_of
 from orchestrator.catalog.search_path import PIN, pin
+from orchestrator.catalog.streams import streams_below
 from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.frontend.options import ViewOptions, parse_options, seconds
@@ -55,6 +56,7 @@ from orchestrator.runtime.refresh import RefreshReport
 from orchestrator.runtime.serve import WORKERS, Event, Server
 from orchestrator.runtime.sessions import open_session
 from orchestrator.runtime.side_by_side import Sessions
+from orchestrator.runtime.stream_rows import rows_read
 from orchestrator.runtime.unplanned import PlanReport
 from orchestrator.spark.java import describe
 
@@ -237,11 +239,12 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
                 ids = catalog.view_ids(
                     self.connection, [parse_name(name).identifier for name in names]
                 )
-                reports = refresh.in_one_cut(
-                    self.connection,
-                    ids,
-                    partial(refresh_and_compare, self.connection, ids, some=bool(names)),
-                )
+                with rows_read(self.connection, streams_below(self.connection, ids)):
+                    reports = refresh.in_one_cut(
+                        self.connection,
+                        ids,
+                        partial(refresh_and_compare, self.connection, ids, some=bool(names)),
+                    )
                 # A function may be replaced between the refresh and the comparison, in any snapshot.
                 if not any(
                     not report.equal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from orchestrator.catalog import DroppedView, ViewInfo
 from orchestrator.catalog.search_path import PIN, pinned
 from orchestrator.errors import DatabaseError, IdivmError, UsageError, near_miss
 from orchestrator.frontend.statements import QualifiedName
-from orchestrator.runtime import progress, unplanned
+from orchestrator.runtime import progress, stream_rows, unplanned
 from orchestrator.runtime.errors import cascades, explained, unqualified
 from orchestrator.runtime.installation import install, replanning
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
@@ -53,6 +53,7 @@ class Session:
         self._on_progress: Callable[[Progress], None] | None = None
         self._names: Mapping[str, str] = {}
         self._is_prepared = isinstance(connection, OwnSession)
+        stream_rows.provide(self.connection, self._stream_rows)
         self.connection.add_notice_handler(self._notice)
 
     def __enter__(self) -> Self:
@@ -169,6 +170,18 @@ class Session:
                 "Connect to the primary. The commands list, status, explain, enumerate and check work here."
             )
 
+    def _stream_rows(
+        self, connection: Connection[Any], streams: Sequence[int]
+    ) -> AbstractContextManager[Mapping[int, stream_rows.StreamRows]]:
+        """Read the files of streams for an operation that computes a view anew."""
+        from orchestrator.spark.loading.here import threads_of
+        from orchestrator.spark.loading.progress import silent
+        from orchestrator.spark.settings import default_master
+        from orchestrator.spark.streams.rows import rows_of_streams
+
+        threads = threads_of(default_master())
+        return rows_of_streams(connection, streams, self._own_spark, threads, silent)
+
     def _initialiser(self, new: NewView, spark: SparkSession | None) -> Initialiser | None:
         """Return the function that computes the first content of a view with Spark, if the view's options ask
         for it.
@@ -176,16 +189,19 @@ class Session:
         if new.options.initialise != "spark":
             return None
         from orchestrator.spark.initial.states import States, dsn_of
-        from orchestrator.spark.loading.load import SETTINGS
+
+        return States(spark or self._own_spark(), dsn_of(self.connection)).create
+
+    def _own_spark(self) -> SparkSession:
+        """Return a Spark session that ends with this object."""
+        from orchestrator.spark.loading.load import OWN_SETTINGS
         from orchestrator.spark.session import spark_session
         from orchestrator.spark.settings import default_master
 
-        if spark is None and self._spark is None:
-            session = spark_session(default_master(), "idivm", **SETTINGS)
+        if self._spark is None:
+            session = spark_session(default_master(), "idivm", **OWN_SETTINGS)
             self._spark = self._stack.enter_context(session)
-        spark = spark or self._spark
-        assert spark is not None
-        return States(spark, dsn_of(self.connection)).create
+        return self._spark
 
     def _own_initialiser(self, new: NewView) -> Initialiser | None:
         return self._initialiser(new, None)

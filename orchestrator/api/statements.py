@@ -16,6 +16,7 @@ from orchestrator.api.session import Session
 from orchestrator.catalog import ViewInfo, serving
 from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.catalog.search_path import users_path
+from orchestrator.catalog.streams import streams_below
 from orchestrator.errors import DatabaseError, NameTakenError, NotFoundError, UsageError
 from orchestrator.frontend.options import parse_options
 from orchestrator.frontend.statements import (
@@ -36,6 +37,7 @@ from orchestrator.runtime.installation.new_view import NewView
 from orchestrator.runtime.refresh import RefreshReport
 from orchestrator.runtime.sessions import borrowed
 from orchestrator.runtime.side_by_side import Sessions
+from orchestrator.runtime.stream_rows import rows_read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,7 +163,11 @@ class Statements(Session):
             if names and not ids:
                 return []
             try:
-                return refresh.refresh(self.connection, ids, failed, sessions)
+                # Other sessions do not see the rows of streams that this one reads.
+                with rows_read(
+                    self.connection, streams_below(self.connection, ids, of_broken=True)
+                ) as read:
+                    return refresh.refresh(self.connection, ids, failed, None if read else sessions)
             except refresh.RefreshError:
                 # A program may contain a name that is no longer valid, for example after ALTER TYPE ... RENAME.
                 concerned = catalog.refresh_order(self.connection, ids)

@@ -272,6 +272,11 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--repeat", type=int, default=20, help="measured refreshes of each size")
     sub.add_argument("--deliveries", type=int, default=100, help="refreshes to deliver")
 
+    sub = bench("lake", "views over a stream whose rows stay in files, beside a stored table")
+    sub.add_argument("--rows", type=int, default=20_000_000, help="rows of the stream")
+    sub.add_argument("--batches", type=int, default=10, help="measured batches")
+    sub.add_argument("--batch-rows", type=int, default=10_000, help="rows of a batch")
+
     sub = bench("jobs", "refreshes of independent views in several sessions at once")
     sub.add_argument("--views", type=int, default=8, help="views, each over its own table")
     sub.add_argument("--rows", type=int, default=200_000, help="rows of each table")

@@ -136,7 +136,8 @@ def members(connection: Connection[Any], source_id: int) -> list[Member]:
         """
         SELECT m.number, m.member::text, c.relkind = 'p', c.oid = s.relation, c.oid,
                coalesce(array_agg(a.attnum ORDER BY a.attnum) FILTER (WHERE a.attnum > 0), '{}'),
-               coalesce(array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attnum > 0), '{}')
+               coalesce(array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attnum > 0), '{}'),
+               idivm.is_stream(c.oid)
         FROM idivm.source_members m JOIN idivm.sources s ON s.id = m.source
         JOIN pg_class c ON c.oid = m.member
         JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
@@ -148,10 +149,10 @@ def members(connection: Connection[Any], source_id: int) -> list[Member]:
         Member(
             number,
             SQL(name),
-            Layout(oid, tuple(zip(attnums, names, strict=True)), partitioned),
+            Layout(oid, tuple(zip(attnums, names, strict=True)), partitioned, is_stream),
             root=root,
         )
-        for number, name, partitioned, root, oid, attnums, names in rows.fetchall()
+        for number, name, partitioned, root, oid, attnums, names, is_stream in rows.fetchall()
     ]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,6 +26,23 @@ class Stream:
     name: str
     batch: int
     """The last batch in the table; -1 before the first."""
+
+
+@dataclass(frozen=True)
+class StreamTable:
+    """A table whose rows stay in files, and how to read them."""
+
+    id: int
+    name: str
+    relation: int
+    paths: tuple[str, ...]
+    format: str
+    options: Mapping[str, str]
+    op: str | None
+    """The column of the files that says whether a row is inserted or deleted, if both happen."""
+    where: str | None
+    select: str | None
+    """The condition on rows and the list of expressions, in Spark's SQL."""
 
 
 @dataclass(frozen=True)
@@ -134,13 +152,19 @@ def advance(
         "DELETE FROM idivm.loads l WHERE l.id = %s AND l.rows_rejected = 0 AND l.id <> %s",
         [row[0], load],
     )
+    _keep_files(connection, stream.id, batch, files)
+    if checkpoint is not None:
+        _keep_checkpoint(connection, stream.id, checkpoint)
+
+
+def _keep_files(
+    connection: Connection[Any], stream: int, batch: int, files: Iterable[Mapping[str, Any]]
+) -> None:
     connection.cursor().executemany(
         "INSERT INTO idivm.stream_files (stream, file, bytes, modified, batch)"
         " VALUES (%s, %s, %s, to_timestamp(%s / 1000.0), %s)",
-        [(stream.id, file["file"], file["bytes"], file["time"], batch) for file in files],
+        [(stream, file["file"], file["bytes"], file["time"], batch) for file in files],
     )
-    if checkpoint is not None:
-        _keep_checkpoint(connection, stream.id, checkpoint)
 
 
 def _keep_checkpoint(connection: Connection[Any], stream: int, checkpoint: Checkpoint) -> None:
@@ -171,6 +195,88 @@ def files_loaded(connection: Connection[Any], stream: int) -> dict[str, int]:
             "SELECT file, bytes FROM idivm.stream_files WHERE stream = %s", [stream]
         ).fetchall()
     )
+
+
+def register(
+    connection: Connection[Any], stream: Stream, batch: int, files: Iterable[Mapping[str, Any]]
+) -> None:
+    """Record files whose rows no view needs yet."""
+    with connection.transaction():
+        row = connection.execute(
+            "UPDATE idivm.streams SET batch = %s, loaded_at = now() WHERE id = %s AND batch < %s RETURNING id",
+            [batch, stream.id, batch],
+        ).fetchone()
+        if row is None:
+            raise UsageError(f"Batch {batch} of the stream {stream.name} is there already.")
+        _keep_files(connection, stream.id, batch, files)
+
+
+def stream_tables(connection: Connection[Any], relations: Iterable[int]) -> dict[int, StreamTable]:
+    """Return those of the tables whose rows stay in files, by oid."""
+    rows = connection.execute(
+        "SELECT s.id, s.name, s.relation::oid, s.reading FROM idivm.streams s"
+        " WHERE s.reading IS NOT NULL AND s.relation::oid = ANY (%s) ORDER BY s.id",
+        [list(relations)],
+    ).fetchall()
+    return {
+        relation: StreamTable(
+            number,
+            name,
+            relation,
+            tuple(reading["paths"]),
+            reading["format"],
+            reading["options"],
+            *map(reading.get, ("op", "where", "select")),
+        )
+        for number, name, relation, reading in rows
+    }
+
+
+def streams_below(
+    connection: Connection[Any], view_ids: Iterable[int], *, of_broken: bool = False
+) -> list[int]:
+    """Return the stream tables, by oid, that views read; with `of_broken`, only of views that must be recomputed."""
+    rows = connection.execute(
+        "SELECT DISTINCT s.relation::oid FROM idivm.refresh_order(%s) AS id"
+        " JOIN idivm.views v USING (id) JOIN idivm.view_sources vs ON vs.view = v.id"
+        " JOIN idivm.sources s ON s.id = vs.source"
+        " WHERE idivm.is_stream(s.relation)"
+        " AND (NOT %s OR v.status = 'invalid' OR idivm.trouble(v.id) IS NOT NULL) ORDER BY 1",
+        [list(view_ids), of_broken],
+    )
+    return [relation for (relation,) in rows.fetchall()]
+
+
+def is_captured(connection: Connection[Any], relation: int) -> bool:
+    """Return whether a view reads a table."""
+    row = connection.execute(
+        "SELECT EXISTS (SELECT FROM idivm.sources s WHERE s.relation::oid = %s)", [relation]
+    ).fetchone()
+    return row == (True,)
+
+
+def open_batch(connection: Connection[Any], relation: int) -> None:
+    """Let the open transaction write to a stream table."""
+    connection.execute("SELECT idivm.open_batch(%s::oid)", [relation])
+
+
+def close_batch(connection: Connection[Any], relation: int) -> None:
+    """Empty a stream table after the rows of a batch were logged for the views."""
+    connection.execute("SELECT idivm.close_batch(%s::oid)", [relation])
+
+
+@contextmanager
+def batches_held(connection: Connection[Any], streams: Iterable[int]) -> Iterator[None]:
+    """Let batches of streams wait while a block runs."""
+    held = sorted(streams)
+    for stream in held:
+        connection.execute("SELECT pg_advisory_lock(idivm.lock_class(), -%s)", [stream])
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            for stream in held:
+                connection.execute("SELECT pg_advisory_unlock(idivm.lock_class(), -%s)", [stream])
 
 
 def list_streams(connection: Connection[Any]) -> list[StreamStatus]:

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from orchestrator.api import StatementResult, accelerate, connect
+from orchestrator.cli import load
 from orchestrator.cli.output import (
     open_orchestrator,
     print_done,
@@ -362,7 +363,26 @@ def _script_of(options: argparse.Namespace) -> str:
 
 def stream(options: argparse.Namespace) -> int:
     """Run `idivm stream`."""
+    if options.action == "run":
+        return load.run_stream(options)
     with open_orchestrator(options) as orchestrator:
+        if options.action == "create":
+            orchestrator.create_stream(
+                options.name,
+                options.columns,
+                *options.paths,
+                format=options.format,
+                options=load.pairs("--options", options.options),
+                op=options.op,
+                where=options.where,
+                select=options.select,
+            )
+            print_done(options, f"CREATE STREAM {options.name}")
+            return 0
+        if options.action == "drop":
+            orchestrator.drop_stream(options.name)
+            print_done(options, f"DROP STREAM {options.name}; its files stay.")
+            return 0
         if options.action == "remove":
             orchestrator.remove_stream(options.name)
             print_done(options, f"The stream {options.name} is removed; its rows stay.")

@@ -66,12 +66,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         "--select", metavar="LIST", help="load these expressions instead of the columns (Spark SQL)"
     )
     sub.add_argument("--partitions", type=int, metavar="N", help="approximate number of tasks")
-    sub.add_argument(
-        "--master",
-        metavar="URL",
-        help="Spark master (default: $IDIVM_SPARK_MASTER, then all cores of this machine)",
-    )
-    sub.add_argument("--config", action="append", default=[], metavar="K=V", help="Spark setting")
+    _add_spark(sub)
     sub.add_argument(
         "--views",
         choices=("auto", "refresh", "rebuild", "leave"),
@@ -93,6 +88,34 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         "--name",
         help="name of the stream, which continues after its last batch (default: TABLE from SOURCE)",
     )
+    _add_pace(sub)
+    sub.add_argument(
+        "--resume", action="store_true", help="continue an interrupted run of the same command"
+    )
+    sub.add_argument(
+        "--again",
+        action="store_true",
+        help="append or add even if the same command has loaded the same files before",
+    )
+
+
+def add_stream_arguments(sub: argparse.ArgumentParser) -> None:
+    """Add the arguments of `idivm stream run`."""
+    sub.add_argument("name", metavar="STREAM")
+    _add_spark(sub)
+    _add_pace(sub)
+
+
+def _add_spark(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--master",
+        metavar="URL",
+        help="Spark master (default: $IDIVM_SPARK_MASTER, then all cores of this machine)",
+    )
+    sub.add_argument("--config", action="append", default=[], metavar="K=V", help="Spark setting")
+
+
+def _add_pace(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--interval",
         default="1s",
@@ -108,14 +131,15 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--once", action="store_true", help="end a stream when all that has arrived is loaded"
     )
-    sub.add_argument(
-        "--resume", action="store_true", help="continue an interrupted run of the same command"
-    )
-    sub.add_argument(
-        "--again",
-        action="store_true",
-        help="append or add even if the same command has loaded the same files before",
-    )
+
+
+def pairs(option: str, values: Sequence[str]) -> dict[str, str]:
+    """Return the values of an option that is given as NAME=VALUE several times."""
+    split = [value.partition("=") for value in values]
+    for name, sign, _ in split:
+        if not name or not sign:
+            raise UsageError(f"{option} takes NAME=VALUE, not {name or '='}.")
+    return {name: value for name, _, value in split}
 
 
 class _Doubtful(argparse.ArgumentParser):
@@ -175,7 +199,12 @@ def load(options: argparse.Namespace) -> int:
             raise UsageError(
                 "A stream always continues after its last batch: omit --resume and --again."
             )
-        return _stream(options, _given(options, StreamOptions, say))
+        given = _given(options, StreamOptions, say)
+
+        def load_stream(orchestrator: Any, **further: Any) -> None:
+            orchestrator.load_stream(options.sources, options.into, **further, **given)
+
+        return _stream(options, load_stream, say)
     if options.once or options.name:
         raise UsageError("--once and --name belong to a stream: add --stream, or omit them.")
     given = _given(options, LoadOptions, say)
@@ -191,13 +220,22 @@ def load(options: argparse.Namespace) -> int:
     return 0
 
 
+def _of_rows(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of sources, which only a load has."""
+    if "options" not in options:
+        return {}
+    return {
+        "key": [name.strip() for name in options.key.split(",")] if options.key else [],
+        "options": pairs("--options", options.options),
+    }
+
+
 def _given(options: argparse.Namespace, kind: type, say: Callable[..., None]) -> dict[str, Any]:
     """Return the options of a load or a stream as keywords."""
     values = {
         **vars(options),
-        "key": [name.strip() for name in options.key.split(",")] if options.key else [],
-        "options": _pairs("--options", options.options),
-        "config": _pairs("--config", options.config),
+        **_of_rows(options),
+        "config": pairs("--config", options.config),
         "most_files": options.max_files,
         "say": say,
     }
@@ -208,8 +246,23 @@ _ATTEMPTS = 5
 """How often a stream starts again, without a batch in between, after Spark has failed."""
 
 
-def _stream(options: argparse.Namespace, given: dict[str, Any]) -> int:
-    """Run `idivm load --stream` until a signal stops it; start again if the server or Java goes away."""
+def run_stream(options: argparse.Namespace) -> int:
+    """Run `idivm stream run`."""
+    from orchestrator.api import RunStreamOptions
+
+    say = _progress(options.json)
+    given = _given(options, RunStreamOptions, say)
+
+    def run(orchestrator: Any, **further: Any) -> None:
+        orchestrator.run_stream(options.name, **further, **given)
+
+    return _stream(options, run, say)
+
+
+def _stream(
+    options: argparse.Namespace, load_batches: Callable[..., None], say: Callable[..., None]
+) -> int:
+    """Load batches until a signal ends that; start again if the server or Java goes away."""
     from orchestrator.api import connect
 
     stop, failures, batches = stop_at_signals(), 0, 0
@@ -217,7 +270,7 @@ def _stream(options: argparse.Namespace, given: dict[str, Any]) -> int:
     def print_batch(batch: Any) -> None:
         nonlocal failures, batches
         failures, batches = 0, batches + 1
-        given["say"]("")
+        say("")
         if options.json:
             value = {
                 **dataclasses.asdict(batch.report),
@@ -234,9 +287,7 @@ def _stream(options: argparse.Namespace, given: dict[str, Any]) -> int:
         """Run the stream; return an error after which it can start again."""
         with connect(options.dsn) as orchestrator:
             try:
-                orchestrator.load_stream(
-                    options.sources, options.into, on_batch=print_batch, stop=stop, **given
-                )
+                load_batches(orchestrator, on_batch=print_batch, stop=stop)
             except (IdivmError, psycopg.Error) as error:
                 ended = orchestrator.ended_by(error)
                 if ended == "server" or (ended == "spark" and batches and failures < _ATTEMPTS):
@@ -255,12 +306,18 @@ def _stream(options: argparse.Namespace, given: dict[str, Any]) -> int:
         if failed is None:
             break
         failures += 1
-        given["say"](f"idivm: {failed} The stream starts again.", True)
+        say(f"idivm: {failed} The stream starts again.", True)
         stop.wait(min(30.0, 0.1 * 2**failures))
     return 0
 
 
 def _print_batch(batch: Any) -> None:
+    if not batch.report.tables:
+        print(
+            f"batch {batch.number}: {batch.files:,} files are known ({batch.report.views})",
+            flush=True,
+        )
+        return
     table = batch.report.tables[0]
     counts = [
         f"{batch.files:,} files" if batch.files else "",
@@ -293,14 +350,6 @@ def _summary(report: Any) -> None:
         print(f"  {name}: {changed:,} rows changed")
     stages = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in report.stages.items())
     print(f"{report.seconds:.1f} s ({stages})")
-
-
-def _pairs(option: str, values: Sequence[str]) -> dict[str, str]:
-    pairs = [value.partition("=") for value in values]
-    for name, sign, _ in pairs:
-        if not name or not sign:
-            raise UsageError(f"{option} takes NAME=VALUE, not {name or '='}.")
-    return {name: value for name, _, value in pairs}
 
 
 def _progress(as_json: bool) -> Callable[..., None]:

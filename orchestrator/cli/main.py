@@ -185,10 +185,53 @@ def build_parser() -> argparse.ArgumentParser:
     )
 
     sub = verb(
-        "stream", "list the streams that load tables, or remove one of them", commands.stream
+        "stream", "streams that load tables, and streams whose rows stay in files", commands.stream
     )
     actions = sub.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("list", help="show the last batch of each stream", parents=[common])
+    action = actions.add_parser(
+        "create",
+        help="create a table whose rows stay in files, for views that follow the files",
+        parents=[common],
+    )
+    action.add_argument("name", metavar="STREAM")
+    action.add_argument("columns", metavar="COLUMNS", help="columns as in CREATE TABLE")
+    action.add_argument(
+        "--from",
+        dest="paths",
+        nargs="+",
+        required=True,
+        metavar="FILES",
+        help="folders, patterns or URIs",
+    )
+    action.add_argument(
+        "--format", default="auto", metavar="NAME", help="auto, csv, json, parquet or orc"
+    )
+    action.add_argument(
+        "--options",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="option of the reader of the files",
+    )
+    action.add_argument(
+        "--op", metavar="COLUMN", help="column of the files that says insert or delete (or i, d)"
+    )
+    action.add_argument("--where", metavar="CONDITION", help="take only these rows (Spark SQL)")
+    action.add_argument(
+        "--select", metavar="LIST", help="take these expressions instead of the columns (Spark SQL)"
+    )
+    load.add_stream_arguments(
+        actions.add_parser(
+            "run",
+            help="let the views over a stream follow its files, until stopped",
+            parents=[common],
+        )
+    )
+    action = actions.add_parser(
+        "drop", help="drop a table whose rows stay in files; the files stay", parents=[common]
+    )
+    action.add_argument("name", metavar="STREAM")
     action = actions.add_parser(
         "remove",
         help="forget a stream: one of this name then begins from the start",

@@ -90,6 +90,7 @@ class Composer:
         static: Collection[int] = (),
         change_of_join: JoinRule | None = None,
         minimise: bool = True,
+        growing: Collection[int] = (),
     ) -> None:
         """Start with an empty script."""
         self.sources = {source.oid: source for source in sources}
@@ -98,6 +99,8 @@ class Composer:
         self.states: list[State] = []
         self.static = static
         """Tables, by oid, whose changes lead to a complete recomputation."""
+        self.growing = growing
+        """Tables, by oid, whose rows stay as they are, so that all their changes are inserts."""
         self.change_of_join = change_of_join
         """Returns the change of a whole tree of joins as a bag, instead of the rule of the join."""
         self.minimise = minimise

@@ -17,6 +17,7 @@ from orchestrator.algebra.passes.complete_orders import with_numbers
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.recognition import recognize
 from orchestrator.algebra.unsupported import Unsupported
+from orchestrator.catalog.streams import stream_tables
 from orchestrator.deltascript.plan import (
     ChangeKind,
     Column,
@@ -121,6 +122,9 @@ def request_for(
         statistics=_statistics(connection, analysis.sources, sources, known),
         static=_static(analysis, sources, options),
         factorizable=_named(analysis, sources, "factorizable", options.factorizable),
+        streams={
+            oid: table.op is not None for oid, table in stream_tables(connection, used).items()
+        },
         factorized=options.representation == "factorized",
         feed=options.feed == "on",
         table=options.relation == "table",

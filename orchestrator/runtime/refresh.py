@@ -16,6 +16,7 @@ from orchestrator import catalog
 from orchestrator.catalog import serving
 from orchestrator.errors import DatabaseError, UsageError
 from orchestrator.runtime.side_by_side import EntangledError, Sessions, Workers
+from orchestrator.runtime.stream_rows import rows_in_place
 
 ATTEMPTS = 20
 
@@ -194,7 +195,7 @@ def one_snapshot(connection: Connection[Any]) -> Iterator[None]:
     level = connection.isolation_level
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     try:
-        with connection.transaction():
+        with connection.transaction(), rows_in_place(connection):
             yield
     finally:
         if not connection.closed:

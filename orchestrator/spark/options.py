@@ -55,15 +55,29 @@ class LoadOptions(TableOptions, RunOptions, total=False):
     again: bool
 
 
-class StreamOptions(RowOptions, RunOptions, total=False):
-    """The options of a stream as keywords of `load_stream`."""
+class PaceOptions(TypedDict, total=False):
+    """When a stream loads how much."""
 
-    name: str | None
     interval: str
     most_files: int
     once: bool
     on_batch: Callable[[StreamBatch], None] | None
     stop: threading.Event | None
+
+
+class StreamOptions(RowOptions, RunOptions, PaceOptions, total=False):
+    """The options of a stream as keywords of `load_stream`."""
+
+    name: str | None
+
+
+class RunStreamOptions(PaceOptions, total=False):
+    """The options of a stream whose rows stay in files as keywords of `run_stream`."""
+
+    master: str | None
+    config: Mapping[str, object] | None
+    spark: SparkSession | None
+    say: Callable[..., None] | None
 
 
 def check_names(options: Mapping[str, object], kind: type, function: str) -> None:

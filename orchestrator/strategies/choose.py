@@ -21,7 +21,7 @@ from orchestrator.deltascript.plan import (
     Strategy,
 )
 from orchestrator.errors import UnsupportedError
-from orchestrator.strategies import plan_cost, recompute
+from orchestrator.strategies import plan_cost, recompute, streams
 from orchestrator.strategies.idiff import compose
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew import program as skew
@@ -91,6 +91,8 @@ def choose(request: PlanningRequest, wanted: str) -> MaintenancePlan:
                 " relation = table or representation = factorized."
             )
         wanted = str(Strategy.VIEW_TREE)
+    if request.streams:
+        return _over_streams(request, wanted)
     if request.maintain == ON_READ:
         return _readable(request, wanted)
     plans: dict[Strategy, MaintenancePlan | Unsupported] = {}
@@ -104,6 +106,44 @@ def choose(request: PlanningRequest, wanted: str) -> MaintenancePlan:
         if not request.time_dependent:
             plans.setdefault(Strategy.VIEW_TREE, _tree(request))
     return _first(request, candidates, plans, asked_for=wanted != "auto")
+
+
+def _over_streams(request: PlanningRequest, wanted: str) -> MaintenancePlan:
+    """Return the first plan that needs no row of a stream but the changed ones.
+
+    Preferred are plans whose states do not hold such rows either.
+    """
+    if request.maintain == ON_READ:
+        raise UnsupportedError(
+            "A read cannot merge the pending changes of a stream, whose rows are in files; take maintain = deferred."
+        )
+    attempts = [
+        (Strategy.ID, replace(request, cache=False)),
+        (Strategy.VIEW_TREE, request),
+        *((name, request) for name in (Strategy.ID, Strategy.TUPLE, Strategy.RECURSIVE)),
+    ]
+    if wanted != "auto":
+        attempts = [(Strategy(wanted), request)]
+    refusals: dict[str, Reason] = {}
+    for name, asked in attempts:
+        plan = _stored(request, STRATEGIES[name](asked))
+        if isinstance(plan, MaintenancePlan):
+            plan = streams.over_streams(plan, request.streams)
+        if isinstance(plan, Unsupported):
+            refusals.setdefault(name, Reason(name, False, str(plan)))
+            continue
+        because = ["it needs no row of a stream but the changed ones"]
+        because += [reason.because for reason in plan.evidence.reasons]
+        return plan.because(
+            Reason(name, True, "; ".join((*because, *plan.evidence.notes))),
+            *(refusal for other, refusal in refusals.items() if other != name),
+            prices=plan_cost.current_prices(request, [plan]),
+            missing=plan_cost.missing(request, plan, [plan]),
+        )
+    reasons = "; ".join(f"{name}: {reason.because}" for name, reason in refusals.items())
+    raise UnsupportedError(
+        f"The query cannot be maintained from the changes of a stream and from states alone ({reasons})."
+    )
 
 
 def _readable(request: PlanningRequest, wanted: str) -> MaintenancePlan:

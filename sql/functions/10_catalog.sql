@@ -63,6 +63,8 @@ BEGIN
 END
 $$;
 
+-- Return a table and its partitions or inheritance children. The children of a stream only carry its rows for a
+-- transaction.
 CREATE OR REPLACE FUNCTION idivm.descendants(relation regclass) RETURNS SETOF regclass
     LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -70,6 +72,7 @@ BEGIN ATOMIC
         SELECT relation
       UNION
         SELECT i.inhrelid::regclass FROM tree JOIN pg_inherits i ON i.inhparent = tree.member
+        WHERE NOT EXISTS (SELECT FROM idivm.streams s WHERE s.relation = tree.member AND s.reading IS NOT NULL)
     )
     SELECT member FROM tree;
 END;

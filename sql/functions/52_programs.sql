@@ -55,9 +55,10 @@ COMMENT ON FUNCTION idivm.plan_again() IS 'has the statements of a program plann
 CREATE OR REPLACE FUNCTION idivm.gives_up_at(view_id integer, begun timestamptz) RETURNS timestamptz
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    seconds double precision := idivm.recompute_seconds(view_id, idivm.query_work(to_regclass('idivm_def.v' || view_id))) / 2;
 BEGIN
-    RETURN begun + make_interval(
-        secs => idivm.recompute_seconds(view_id, idivm.query_work(to_regclass('idivm_def.v' || view_id))) / 2);
+    RETURN CASE WHEN seconds = 'infinity' THEN 'infinity' ELSE begun + make_interval(secs => seconds) END;
 END
 $$;
 COMMENT ON FUNCTION idivm.gives_up_at(integer, timestamptz) IS 'when a refresh gives up and recomputes the view';
@@ -129,8 +130,13 @@ DECLARE
         WHEN EXISTS (SELECT FROM idivm.changed_expressions c WHERE c.view = view_id AND c.in_plan)
             THEN 'a virtual generated column that %s reads has another expression'
     END;
+    stream regclass := idivm.stream_without_rows(view_id);
 BEGIN
-    IF reason IS NOT NULL THEN
+    IF stream IS NOT NULL THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = format('%s can only be computed anew from the files of the stream %s', shown, stream),
+            HINT = 'Run idivm refresh, which reads them.';
+    ELSIF reason IS NOT NULL THEN
         RAISE object_not_in_prerequisite_state USING
             MESSAGE = format(reason, shown), HINT = 'Refresh it once by idivm refresh, which plans it again.';
     END IF;

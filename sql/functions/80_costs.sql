@@ -18,7 +18,7 @@ $$;
 
 -- Return PostgreSQL's cost estimate of a query, in rows that it processes; this may be many more than it reads. It is
 -- 0 for a caller who may not read the query. The settings that force lookups in programs would make all other plans
--- look expensive, so they are reset here.
+-- look expensive, so they are reset here. A query over a stream, whose rows are not here, has no end.
 CREATE OR REPLACE FUNCTION idivm.query_work(definition regclass) RETURNS double precision
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = on SET enable_hashjoin = on SET enable_mergejoin = on SET enable_material = on
@@ -27,6 +27,10 @@ AS $$
 DECLARE
     expected json;
 BEGIN
+    IF EXISTS (SELECT FROM idivm.streams s WHERE s.reading IS NOT NULL)
+       AND EXISTS (SELECT FROM idivm.relations_below(definition) AS below WHERE idivm.lacks_rows(below)) THEN
+        RETURN 'infinity';
+    END IF;
     EXECUTE format('EXPLAIN (FORMAT JSON) SELECT * FROM %s', definition) INTO expected;
     RETURN (expected -> 0 -> 'Plan' ->> 'Total Cost')::float8 / greatest(current_setting('cpu_tuple_cost')::float8, 0.001);
 EXCEPTION WHEN insufficient_privilege THEN
@@ -100,9 +104,9 @@ CREATE OR REPLACE FUNCTION idivm.most_pending(view_id integer, query_work double
     RETURNS bigint
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT least(1e18, greatest(1000, 1 / nullif(
+    SELECT CASE WHEN query_work = 'infinity' THEN 1e18 ELSE least(1e18, greatest(1000, 1 / nullif(
         25 / nullif(idivm.recompute_work(view_id, query_work), 0)
-        + accesses * idivm.access_seconds(view_id) / nullif(idivm.recompute_seconds(view_id, query_work), 0), 0)))::bigint
+        + accesses * idivm.access_seconds(view_id) / nullif(idivm.recompute_seconds(view_id, query_work), 0), 0))) END::bigint
 $$;
 COMMENT ON FUNCTION idivm.most_pending(integer, double precision, double precision) IS
     'how many pending changes with so many accesses each may be read before recomputing the view is cheaper';

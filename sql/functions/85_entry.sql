@@ -151,6 +151,7 @@ DECLARE
         rtrim(query, E'; \t\r\n'));
     view regclass;
     called text;
+    stream text;
 BEGIN
     PERFORM set_config('search_path', path, true);
     IF pg_my_temp_schema() = 0 THEN
@@ -169,6 +170,13 @@ BEGIN
     END IF;
     PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
     view := relation::regclass;
+    stream := (SELECT min(below::regclass::text) FROM idivm.relations_below(view) AS below WHERE idivm.lacks_rows(below));
+    IF stream IS NOT NULL THEN
+        RAISE feature_not_supported USING
+            MESSAGE = format('%s reads the stream %s, whose rows are in files, so that SQL alone cannot create it',
+                             coalesce(of_user, relation), stream),
+            HINT = 'Create it by idivm sql or in Python, which read the files.';
+    END IF;
     called := idivm.volatile_call(view);
     IF called IS NOT NULL THEN
         RAISE feature_not_supported USING

@@ -202,7 +202,9 @@ def bodies(source: Captured, layout: Layout, number: int) -> dict[str, Composed]
             source, updated, (condition, updated_by_name), first, compared=source.keyed
         ),
         "delete": logging(deleted),
-        "truncate": into_segment(source, lambda segment: truncated(segment, counted)),
+        "truncate": SQL("BEGIN\n    RETURN NULL;\nEND").format()
+        if layout.stream
+        else into_segment(source, lambda segment: truncated(segment, counted)),
     }
     return bodies if layout.partitioned else {**bodies, ROWS: _row_body(source, layout)}
 

@@ -19,6 +19,8 @@ class Layout:
     columns: tuple[tuple[int, str], ...]
     partitioned: bool = False
     """Whether it is a partitioned table."""
+    stream: bool = False
+    """Whether its rows stay in files: each batch is logged, and then taken out of the table."""
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,14 @@ from orchestrator import catalog
 from orchestrator.catalog import ViewInfo
 from orchestrator.catalog import loads as catalog_loads
 from orchestrator.catalog import objects as catalog_objects
+from orchestrator.catalog.streams import streams_below
 from orchestrator.errors import IdivmError
 from orchestrator.runtime import refresh
 from orchestrator.runtime.diagnosis import inspection
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.installation import install, modes, replanning, sources
 from orchestrator.runtime.migrate import drop_module, take_module
+from orchestrator.runtime.stream_rows import rows_read
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,10 @@ def examine(connection: Connection[Any], contents: bool = True) -> list[Finding]
     for check in checks:
         findings.extend(check(connection))
     broken = {finding.subject for finding in findings if not finding.fine and not finding.mended}
-    for view in catalog.all_views(connection):
-        if f"view {view.name}" not in broken:
-            findings.append(_view(connection, view, contents))
+    views = [view for view in catalog.all_views(connection) if f"view {view.name}" not in broken]
+    read = streams_below(connection, [view.id for view in views]) if contents else []
+    with rows_read(connection, read):
+        findings += [_view(connection, view, contents) for view in views]
     return findings
 
 
@@ -296,7 +299,8 @@ def _refreshed(connection: Connection[Any]) -> Iterator[Finding]:
     """Rebuild the views that were marked above, each alone so that one failure does not stop the others."""
     for view in inspection.in_order(connection):
         try:
-            refresh.refresh(connection, [view.id])
+            with rows_read(connection, streams_below(connection, [view.id], of_broken=True)):
+                refresh.refresh(connection, [view.id])
         except (IdivmError, psycopg.Error) as error:
             reason = explain(error, "refreshing it") if isinstance(error, psycopg.Error) else error
             yield Finding(f"view {view.name}", False, str(reason))

@@ -28,6 +28,7 @@ from orchestrator.catalog import costs as catalog_costs
 from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.catalog import unplanned as catalog_unplanned
 from orchestrator.catalog.search_path import path_of, taking_path, users_path
+from orchestrator.catalog.streams import stream_tables
 from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.deltascript import emit, program
 from orchestrator.deltascript.names import Names
@@ -57,6 +58,7 @@ from orchestrator.runtime.installation.publication import (
 )
 from orchestrator.runtime.installation.recording import record_plan
 from orchestrator.runtime.installation.replanning import warn
+from orchestrator.runtime.stream_rows import rows_in_place, rows_read
 
 
 def create_view(
@@ -90,7 +92,7 @@ def create_view(
             with suppress(psycopg.Error), connection.transaction():
                 connection.execute("SELECT idivm.uninstall(%s)", [view_id])
             raise
-    content_only = initialise is None and _waits_with_states(new, plan)
+    content_only = initialise is None and _waits_with_states(connection, new, plan)
     for statement in program.analyse_states(plan.program, names, content_only=content_only):
         connection.execute(statement)
     if plan.program.content_stands_alone:
@@ -301,16 +303,22 @@ def define(connection: Connection[Any], new: NewView, names: Names) -> None:
         ) from error
 
 
-def _waits_with_states(new: NewView, plan: MaintenancePlan) -> bool:
+def _waits_with_states(connection: Connection[Any], new: NewView, plan: MaintenancePlan) -> bool:
     """Return whether a take-over computes the content alone.
 
     The first refresh with changes computes the other states, and until then the view costs what it cost before.
     """
     return (
         new.adopted is not None
+        and not _streams_of(connection, plan)
         and plan.maintain == modes.DEFERRED
         and plan.program.content_stands_alone
     )
+
+
+def _streams_of(connection: Connection[Any], plan: MaintenancePlan) -> list[int]:
+    """Return the sources of a plan, by oid, whose rows stay in files."""
+    return sorted(stream_tables(connection, [source.oid for source in plan.program.sources]))
 
 
 def _fill(
@@ -329,14 +337,19 @@ def _fill(
     kept = {plan.maintain, *([replaced.maintain] if replaced else [])}
     by_writers = not kept <= modes.BY_REFRESHES or bool(readers)
     attempts = ATTEMPTS if new.waiting or new.adopted else 1
-    content_only = initialise is None and _waits_with_states(new, plan)
+    content_only = initialise is None and _waits_with_states(connection, new, plan)
     progress.reach(connection, names.view, "compute")
-    prepared = initialise(connection, plan, names) if initialise else None
+    streams = _streams_of(connection, plan)
+    prepared = initialise(connection, plan, names) if initialise and not streams else None
     snapshot = prepared.snapshot if prepared else None
     level = connection.isolation_level
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     try:
-        with connection.transaction():
+        with (
+            rows_read(connection, streams),
+            connection.transaction(),
+            rows_in_place(connection),
+        ):
             catalog.refuse_forbidden(connection, names.id, names.view)
             if prepared and snapshot:
                 prepared.finish()

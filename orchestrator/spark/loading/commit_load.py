@@ -26,6 +26,7 @@ from orchestrator.spark.loading.conflicts import references, reject_conflicting,
 from orchestrator.spark.loading.ledger import Load, added, plain
 from orchestrator.spark.streams.changes import deletes, not_older, prepare_changes
 from orchestrator.spark.streams.sums import add, lock
+from orchestrator.spark.streams.tables import is_batch, write_changes
 
 
 @dataclass(frozen=True)
@@ -188,12 +189,16 @@ def _move(connection: Connection[Any], load: Load, removed: int, rejects: bool) 
     statement = SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} AS s").format(
         table_name(connection, load), names, names, staging_table(load.id)
     )
-    if table is not None and load.mode == "add":
+    loaded = None
+    if table is not None and is_batch(load):
+        loaded, removed = write_changes(connection, load, table)
+    elif table is not None and load.mode == "add":
         lock(connection, table)
         statement = add(load, table, same(connection, table, load.key))
     elif table is not None and _updates_rows(load):
         statement += _on_conflict(load, table)
-    loaded = _write(connection, statement)
+    if loaded is None:
+        loaded = _write(connection, statement)
     if table is None and load.key:
         connection.execute(
             SQL("ALTER TABLE {} ADD PRIMARY KEY ({})").format(

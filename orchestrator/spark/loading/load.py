@@ -33,6 +33,7 @@ from orchestrator.spark.loading.sources import format_of
 from orchestrator.spark.local_files import is_small
 from orchestrator.spark.session import Life, active, derived, spark_session
 from orchestrator.spark.settings import default_master, is_local
+from orchestrator.spark.streams.tables import refuse_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,8 +62,11 @@ SETTINGS: dict[str, object] = {
 }
 """The settings that a session for loads needs in addition to the usual settings."""
 
-_JAVA: dict[str, object] = {"spark.executor.defaultJavaOptions": "-Duser.timezone=UTC"}
-"""The settings that Spark must be started with."""
+OWN_SETTINGS: dict[str, object] = {
+    **SETTINGS,
+    "spark.executor.defaultJavaOptions": "-Duser.timezone=UTC",
+}
+"""The settings of a session for loads that idivm starts."""
 
 
 def run(
@@ -82,7 +86,10 @@ def run(
     check_sources(tables)
     # Report wrong names before Spark takes seconds to start.
     for table in tables:
-        ledger.require(ledger.target_named(connection, parse_name(table.into)), table.create)
+        target = ledger.target_named(connection, parse_name(table.into))
+        ledger.require(target, table.create)
+        if target.relation is not None:
+            refuse_stream(connection, target.relation)
     clock = Clock()
     frames = [table.frame for table in tables if table.frame is not None]
     if spark is None and frames:
@@ -142,7 +149,7 @@ def sessions(
                 return stack.enter_context(derived(spark, SETTINGS))
             with clock.stage("start of Spark"):
                 say("starting Spark")
-                settings = with_driver({**SETTINGS, **_JAVA, **(config or {})}, urls)
+                settings = with_driver({**OWN_SETTINGS, **(config or {})}, urls)
                 own = stack.enter_context(
                     spark_session(where, "idivm load", Life(short(), archives=True), **settings)
                 )

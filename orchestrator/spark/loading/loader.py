@@ -13,6 +13,7 @@ from psycopg import Connection
 
 from orchestrator.catalog import loads as catalog_loads
 from orchestrator.catalog import readers as catalog_readers
+from orchestrator.catalog import streams
 from orchestrator.catalog.search_path import leave_path_to_triggers
 from orchestrator.frontend.constraints import check_columns
 from orchestrator.runtime.diagnosis import inspection
@@ -48,6 +49,7 @@ from orchestrator.spark.loading.progress import (
 from orchestrator.spark.loading.rejects import locate
 from orchestrator.spark.loading.report import LoadedTable, LoadReport, RejectedRow, TableLoad
 from orchestrator.spark.loading.sources import cut, layout
+from orchestrator.spark.streams.tables import batch
 from orchestrator.spark.types import handling
 
 if TYPE_CHECKING:
@@ -102,7 +104,7 @@ class Loader:
         """
         catalog_loads.drop_orphans(self.connection)
         with self.clock.stage("looking at the sources"):
-            opened = self._open(tables)
+            opened = self.open(tables)
         loads: list[tuple[Opened, ledger.Load, int]] = []
         reports: list[LoadedTable] = []
         locked: list[int] = []
@@ -116,10 +118,10 @@ class Loader:
                     )
                     reports.append(_report(item, done, Moved(0, 0, 0, 0), again=True))
                     continue
-                load = self._begin(item, resume)
+                load = self.begin(item, resume)
                 locked.append(load.id)
                 with self.clock.stage("reading and copying"):
-                    loads.append((item, load, self._stage(item, load)))
+                    loads.append((item, load, self.stage(item, load)))
             decision = self._finish(loads, views, reports, also)
         finally:
             for load_id in locked:
@@ -143,7 +145,8 @@ class Loader:
             self.say(f"{view.name}: {texts[-1][1]}", True)
         return tuple(texts)
 
-    def _open(self, tables: Sequence[TableLoad]) -> list[Opened]:
+    def open(self, tables: Sequence[TableLoad]) -> list[Opened]:
+        """Open the sources of tables; report all that do not fit together."""
         opened, problems = [], []
         for table in tables:
             self.say(f"{table.into}: looking at the source")
@@ -166,7 +169,8 @@ class Loader:
             raise LoadError(" ".join(problems))
         return opened
 
-    def _begin(self, opened: Opened, resume: bool) -> ledger.Load:
+    def begin(self, opened: Opened, resume: bool) -> ledger.Load:
+        """Record a load, or find the interrupted load to resume."""
         now = layout_of(self.spark, opened) if self.resumable else None
         quarantine = opened.wanted.on_bad_row == "quarantine"
         left = ledger.unfinished(self.connection, opened.command)
@@ -213,7 +217,7 @@ class Loader:
             order=opened.order,
         )
 
-    def _stage(self, opened: Opened, load: ledger.Load) -> int:
+    def stage(self, opened: Opened, load: ledger.Load) -> int:
         """Fill the staging table by Spark's tasks; return the number of partitions."""
         table = opened.target.relation
         task = CopyTask(
@@ -307,12 +311,19 @@ class Loader:
                     require_present(self.connection, load)
                 readers = catalog_readers.readers(self.connection, oids)
                 decision = decide(
-                    *(views, readers, changes),
+                    *(
+                        "refresh" if streams.stream_tables(self.connection, oids) else views,
+                        readers,
+                        changes,
+                    ),
                     partial(catalog_readers.recompute_is_cheaper, self.connection),
                 )
                 names = with_those_above(self.connection, decision.readers)
                 decision = replace(decision, names=names)
-                with uncaptured(self.connection, decision, oids):
+                with (
+                    uncaptured(self.connection, decision, oids),
+                    batch(self.connection, oids),
+                ):
                     moved = commit_loads(
                         self.connection, [(load, parts) for _, load, parts in loads]
                     )
@@ -372,9 +383,9 @@ class Loader:
         try:
             for item, _, _ in loads:
                 item = replace(item, wanted=replace(item.wanted, on_bad_row="quarantine"))
-                load = self._begin(item, resume=False)
+                load = self.begin(item, resume=False)
                 repeated.append((item, load, 0))
-                repeated[-1] = (item, load, self._stage(item, load))
+                repeated[-1] = (item, load, self.stage(item, load))
             with self.connection.transaction(force_rollback=True):
                 commit_loads(self.connection, [(load, parts) for _, load, parts in repeated])
                 for item, load, _ in repeated:

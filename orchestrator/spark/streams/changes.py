@@ -20,8 +20,7 @@ _OLD = ("-u",)
 
 def prepare_changes(connection: Connection[Any], load: Load) -> None:
     """Check the operations and orders of staged changes, and keep the last change of each row for an upsert."""
-    if load.op is not None:
-        _check_operations(connection, load, load.op)
+    check_operations(connection, load)
     if load.order is not None:
         _check_orders(connection, load, load.order)
     if load.mode == "upsert" and (load.op or load.order):
@@ -96,7 +95,10 @@ def _is(column: str, operations: tuple[str, ...]) -> Composed:
     )
 
 
-def _check_operations(connection: Connection[Any], load: Load, op: str) -> None:
+def check_operations(connection: Connection[Any], load: Load) -> None:
+    """Refuse or reject staged changes whose operation is not known."""
+    if (op := load.op) is None:
+        return
     staging = staging_table(load.id)
     if load.mode == "upsert":
         connection.execute(SQL("DELETE FROM {} AS s WHERE {}").format(staging, _is(op, _OLD)))

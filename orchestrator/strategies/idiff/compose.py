@@ -144,6 +144,7 @@ class _Composition:
             request.static,
             change_of_join if self.strategy == Strategy.RECURSIVE else None,
             request.minimise,
+            request.growing,
         )
         self.composer.in_steps = self._split_joins
         self.cardinality = Cardinality(self.composer, request.statistics)

@@ -20,8 +20,10 @@ from orchestrator.algebra.copies import copied
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
@@ -91,6 +93,8 @@ class Groups:
     extremes: tuple[Extreme, ...]
     ordered: tuple[OrderedAggregate, ...]
     looks: Looks | None
+    grows: bool = False
+    """Whether groups only gain rows."""
 
     @property
     def by(self) -> tuple[Column, ...]:
@@ -107,7 +111,7 @@ class Groups:
     @property
     def may_lose(self) -> bool:
         """Whether a deletion may leave a group with a value that none of its rows has."""
-        return self.looks is not None or bool(self.extremes)
+        return not self.grows and (self.looks is not None or bool(self.extremes))
 
 
 def _store_groups(
@@ -158,11 +162,26 @@ def _store_groups(
         composer,
     )
     state = store(role, whole, operator.by, composer, first=first)
-    groups = Groups(whole, rows.column, tuple(added), tuple(extremes), tuple(ordered), looks)
+    groups = Groups(
+        *(whole, rows.column, tuple(added), tuple(extremes), tuple(ordered), looks),
+        grows=_only_grows(operator.input, composer),
+    )
     composer.groups[role] = groups
     if changed is not None:
         _add(Upkeep(state, composer), groups, changed, values)
     return state
+
+
+def _only_grows(rows: Operator, composer: Composer) -> bool:
+    """Return whether no change of tables takes a row from a result."""
+    return all(
+        isinstance(operator, Selection | Projection | Join | UnionAll)
+        or (
+            isinstance(operator, Scan)
+            and operator.table.oid in {*composer.growing, *composer.static}
+        )
+        for operator in walk(rows)
+    )
 
 
 def _is_maintained(aggregate: Aggregate, groups: Grouping, composer: Composer) -> bool:

@@ -1,0 +1,1 @@
+"""Views over a stream whose rows stay in files, beside the same views over a stored table."""

@@ -1,0 +1,1 @@
+SELECT city, count(*) AS n, sum(units * cents) AS revenue FROM sales JOIN shops USING (shop) GROUP BY city
