@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
@@ -16,7 +16,7 @@ from orchestrator.api.session import Session
 from orchestrator.catalog import ViewInfo, serving
 from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.catalog.search_path import users_path
-from orchestrator.catalog.streams import streams_below
+from orchestrator.catalog.streams import broken_over_streams, streams_below
 from orchestrator.errors import DatabaseError, NameTakenError, NotFoundError, UsageError
 from orchestrator.frontend.options import parse_options
 from orchestrator.frontend.statements import (
@@ -163,6 +163,7 @@ class Statements(Session):
             if names and not ids:
                 return []
             try:
+                self._rebuild_by_spark(ids)
                 # Other sessions do not see the rows of streams that this one reads.
                 with rows_read(
                     self.connection, streams_below(self.connection, ids, of_broken=True)
@@ -174,6 +175,18 @@ class Statements(Session):
                 if failed or not catalog.views_to_replan(self.connection, concerned):
                     raise
             return refresh.refresh(self.connection, *self._follow(names), sessions)
+
+    def _rebuild_by_spark(self, ids: Sequence[int]) -> None:
+        """Let Spark compute the views over streams anew that must be, and whose options ask for it."""
+        broken = broken_over_streams(self.connection, ids)
+        views = (catalog.view_by_id(self.connection, view_id) for view_id in broken)
+        wanted = [view for view in views if view.options.get("initialise") == "spark"]
+        if not wanted:
+            return
+        from orchestrator.spark.initial.states import States, dsn_of
+
+        for view in wanted:
+            States(self._own_spark(), dsn_of(self.connection)).rebuild(self.connection, view)
 
     def _drop(self, statement: DropView) -> None:
         with self._ours("Removing what was dropped"):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from psycopg import Connection
 from psycopg.errors import LockNotAvailable
@@ -237,14 +237,27 @@ def streams_below(
 ) -> list[int]:
     """Return the stream tables, by oid, that views read; with `of_broken`, only of views that must be recomputed."""
     rows = connection.execute(
-        "SELECT DISTINCT s.relation::oid FROM idivm.refresh_order(%s) AS id"
-        " JOIN idivm.views v USING (id) JOIN idivm.view_sources vs ON vs.view = v.id"
-        " JOIN idivm.sources s ON s.id = vs.source"
-        " WHERE idivm.is_stream(s.relation)"
-        " AND (NOT %s OR v.status = 'invalid' OR idivm.trouble(v.id) IS NOT NULL) ORDER BY 1",
+        f"SELECT DISTINCT s.relation::oid {_OVER_STREAMS} AND (NOT %s OR {_BROKEN}) ORDER BY 1",
         [list(view_ids), of_broken],
     )
     return [relation for (relation,) in rows.fetchall()]
+
+
+def broken_over_streams(connection: Connection[Any], view_ids: Iterable[int]) -> list[int]:
+    """Return the views over streams that must be recomputed, of these views and those below."""
+    rows = connection.execute(
+        f"SELECT DISTINCT v.id {_OVER_STREAMS} AND {_BROKEN} ORDER BY 1", [list(view_ids)]
+    )
+    return [view_id for (view_id,) in rows.fetchall()]
+
+
+_OVER_STREAMS: Final = (
+    "FROM idivm.refresh_order(%s) AS id JOIN idivm.views v USING (id)"
+    " JOIN idivm.view_sources vs ON vs.view = v.id JOIN idivm.sources s ON s.id = vs.source"
+    " WHERE idivm.is_stream(s.relation)"
+)
+
+_BROKEN: Final = "(v.status = 'invalid' OR idivm.trouble(v.id) IS NOT NULL)"
 
 
 def is_captured(connection: Connection[Any], relation: int) -> bool:

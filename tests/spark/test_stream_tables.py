@@ -16,6 +16,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from orchestrator.api import Orchestrator, connect
+from orchestrator.api.session import Session
 from orchestrator.catalog import streams
 from orchestrator.catalog.streams import stream_tables
 from orchestrator.cli.main import main
@@ -362,3 +363,48 @@ def test_the_command_line_creates_runs_and_drops_a_stream(
     assert "by_shop" in capsys.readouterr().err
     idivm("drop", "by_shop")
     assert "DROP STREAM sales" in idivm("stream", "drop", "sales")
+
+
+def test_spark_computes_the_states_from_the_files_alone(
+    orc: Orchestrator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def batch(name: str, op: list[str], shop: list[int], n: list[int]) -> None:
+        numbers = {"shop": pa.array(shop, pa.int64()), "n": pa.array(n, pa.int32())}
+        pq.write_table(pa.table({"op": op, **numbers}), tmp_path / name)
+        orc.run_stream("sales", once=True)
+
+    orc.execute(
+        "CREATE TABLE shops (id bigint PRIMARY KEY, city text NOT NULL);"
+        "INSERT INTO shops VALUES (1, 'x'), (2, 'y'), (3, 'y')"
+    )
+    columns = "shop bigint NOT NULL, n int NOT NULL, at date"
+    orc.create_stream("sales", columns, tmp_path, format="parquet", op="op")
+    # Files come in any order: the row to delete is in the second one.
+    batch("1.parquet", ["i", "i", "i", "d"], [1, 2, 3, 1], [15, 25, 35, 90])
+    batch("2.parquet", ["i", "i"], [1, 1], [90, 40])
+    options: Any = {"initialise": "spark"}
+    query = "SELECT city, count(*) AS n, sum(n) AS total FROM sales JOIN shops ON id = shop GROUP BY city"
+    view = orc.create_view("by_city", query, **options)
+    assert {item.by for item in view.plan.evidence.initialised} == {"Spark"}
+    by_city = "SELECT * FROM by_city ORDER BY 1"
+    assert rows(orc, by_city) == [("x", 2, 55), ("y", 2, 60)]
+    batch("3.parquet", ["d", "i"], [2, 3], [25, 10])
+    orc.execute("UPDATE shops SET city = 'z' WHERE id = 3")
+    orc.refresh()
+    right = [("x", 2, 55), ("z", 2, 45)]
+    assert rows(orc, by_city) == right
+    orc.connection.execute("UPDATE idivm.views SET status = 'invalid'")
+    with monkeypatch.context() as patch:
+        # No row of the stream comes to PostgreSQL.
+        patch.setattr(Session, "_stream_rows", None)
+        orc.refresh()
+    assert rows(orc, by_city) == right
+    assert [report.equal for report in orc.check()] == [True]
+    # What Spark does not compute exactly, PostgreSQL computes from a copy.
+    query = "SELECT md5(city) AS city, sum(n) AS n FROM sales JOIN shops ON id = shop GROUP BY 1"
+    view = orc.create_view("digests", query, **options)
+    assert "the function md5" in str(view.plan.evidence.initialised)
+    assert [report.equal for report in orc.check("digests")] == [True]

@@ -339,9 +339,9 @@ def _fill(
     attempts = ATTEMPTS if new.waiting or new.adopted else 1
     content_only = initialise is None and _waits_with_states(connection, new, plan)
     progress.reach(connection, names.view, "compute")
-    streams = _streams_of(connection, plan)
-    prepared = initialise(connection, plan, names) if initialise and not streams else None
+    prepared = initialise(connection, plan, names) if initialise else None
     snapshot = prepared.snapshot if prepared else None
+    streams = [] if snapshot else _streams_of(connection, plan)
     level = connection.isolation_level
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     try:

@@ -152,7 +152,8 @@ class Scalars:
         if type_ == "numeric" and (source.integer or source.decimal):
             wanted = as_decimal(source)
             return value if source.decimal else Value(cast(value.tree, wanted), wanted)
-        if kind is not None and kind.integer and source.integer:
+        whole = source.integer or (source.decimal and value.possible == (0,))
+        if kind is not None and kind.integer and whole:
             return Value(cast(value.tree, kind), kind)
         if kind is not None and kind.decimal and (source.integer or source.decimal):
             return Value(cast(value.tree, kind), kind)

@@ -23,11 +23,13 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from orchestrator import catalog
 from orchestrator.algebra import dialect
-from orchestrator.catalog import ViewInfo
+from orchestrator.catalog import ViewInfo, streams
 from orchestrator.catalog import loads as catalog_loads
 from orchestrator.catalog.loads import staging_table
 from orchestrator.catalog.search_path import PIN
+from orchestrator.catalog.streams import StreamTable
 from orchestrator.deltascript import emit
+from orchestrator.deltascript.leaves import SOURCE
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Initialised, MaintenancePlan, StateTable
 from orchestrator.deltascript.program import create_program
@@ -41,6 +43,7 @@ from orchestrator.runtime.installation import locks, modes
 from orchestrator.runtime.installation.new_view import Prepared
 from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.errors import SparkError
+from orchestrator.spark.initial import stream_frames
 from orchestrator.spark.initial.division import Division, divide, tables_of
 from orchestrator.spark.initial.kinds import InexactError, Kind, read_as
 from orchestrator.spark.initial.queries import Emitted, source_name, state_name
@@ -83,7 +86,7 @@ class States:
 
     def create(self, connection: Connection[Any], plan: MaintenancePlan, names: Names) -> Prepared:
         """Create the state tables of a new view, and compute their content."""
-        refused = _refused(plan)
+        refused = _refused(plan) or self._refused_over_streams(connection, plan)
         if refused:
             return Prepared(None, refused, lambda: None)
         with connection.transaction():
@@ -110,7 +113,7 @@ class States:
                 plan = inspection.installed_plan(connection, view)
             if plan is None or catalog.has_drifted(connection, view.id):
                 return (Initialised(view.name, "PostgreSQL", "it is to be planned again"),)
-            if refused := _refused(plan):
+            if refused := _refused(plan) or self._refused_over_streams(connection, plan):
                 return refused
             prepared = self._prepare(connection, plan, names)
             assert prepared.snapshot is not None
@@ -119,6 +122,28 @@ class States:
                 catalog.rebuilt_as_of(connection, view.id, prepared.snapshot)
                 catalog.note_initialised(connection, view.id, prepared.initialised)
             return prepared.initialised
+
+    def _refused_over_streams(
+        self, connection: Connection[Any], plan: MaintenancePlan
+    ) -> tuple[Initialised, ...]:
+        """Return why Spark cannot compute a state over a stream, whose rows PostgreSQL does not have."""
+        oids = [source.oid for source in plan.program.sources]
+        known = streams.stream_tables(connection, oids)
+        tables = tables_of(plan)
+        assert tables is not None
+        if not known:
+            return ()
+        division = divide(
+            tables,
+            _kinds(facts.relations(connection, oids), known),
+            lambda text: _fold(connection, text),
+        )
+        over = {f"\0{oid}" for oid in known}
+        for state in division.before:
+            if any(name.endswith(tuple(over)) for name in state.query.names_behind(SOURCE)):
+                because = f"{state.role}: {division.reasons[state.role]}"
+                return (Initialised(plan.program.content, "PostgreSQL", because),)
+        return ()
 
     def _prepare(
         self, connection: Connection[Any], plan: MaintenancePlan, names: Names
@@ -133,7 +158,8 @@ class States:
                 seen = facts.relations(connection, oids)
             with connection.transaction():
                 # Without a lock before the snapshot, a table may be truncated that the snapshot shows full.
-                for oid in sorted(seen):
+                known = streams.stream_tables(connection, oids)
+                for oid in sorted(seen.keys() - known.keys()):
                     name = Identifier(seen[oid].schema, seen[oid].name)
                     connection.execute(SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name))
                 snapshot, exported = export_snapshot(connection)
@@ -157,7 +183,8 @@ class States:
         relations: Mapping[int, Relation],
         exported: str,
     ) -> Prepared:
-        kinds = {oid: _kinds(relation) for oid, relation in relations.items()}
+        known = streams.stream_tables(connection, relations)
+        kinds = _kinds(relations, known)
         division = divide(tables, kinds, lambda text: _fold(connection, text))
         for state in division.before:
             connection.execute(refill(state, names))
@@ -169,6 +196,8 @@ class States:
             reason = " ".join(str(error).split())
         except Exception as error:  # the many classes of Spark's errors
             reason = _reason(error)
+        if not copied and division.by_spark and known:
+            raise SparkError(f"Spark could not read the files of a stream: {reason.rstrip('.')}.")
         if not copied and division.by_spark:
             # In the same transaction, so that all states have the same snapshot.
             for state, _ in division.by_spark:
@@ -216,7 +245,7 @@ class States:
             control.execute(PIN)
             catalog_loads.drop_orphans(control)
             stack.callback(_drop_views, session, division)
-            self._register(session, division, relations, exported)
+            self._register(connection, division, relations, exported)
             wanted = {role for _, emitted in division.by_spark for role in emitted.states}
             try:
                 for state, emitted in division.by_spark:
@@ -237,17 +266,24 @@ class States:
 
     def _register(
         self,
-        session: SparkSession,
+        connection: Connection[Any],
         division: Division,
         relations: Mapping[int, Relation],
         exported: str,
     ) -> None:
         from orchestrator.spark.postgres_copy import TASKS
 
+        session = self.spark
         used = sorted({source for _, emitted in division.by_spark for source in emitted.sources})
+        known = streams.stream_tables(connection, relations)
         for oid in {oid for oid, _ in used}:
             relation = relations[oid]
-            columns = [relation.column(attnum) for item, attnum in used if item == oid]
+            attnums = [attnum for item, attnum in used if item == oid]
+            if oid in known:
+                rows = stream_frames.frame(connection, session, known[oid], relation, attnums)
+                rows.createOrReplaceTempView(source_name(oid))
+                continue
+            columns = [relation.column(attnum) for attnum in attnums]
             carried = [column.name for column in columns if read_as(column).carried]
             reader = session.read.format(TASKS).option("dsn", self.dsn)
             reader = reader.option("table", Identifier(relation.schema, relation.name).as_string())
@@ -346,8 +382,17 @@ def _as_in_a_refresh(connection: Connection[Any], plan: MaintenancePlan) -> Iter
         connection.execute(change, [name, value])
 
 
-def _kinds(relation: Relation) -> dict[int, Kind | InexactError]:
-    """Return how the columns of a table are read, or why they are not."""
+def _kinds(
+    relations: Mapping[int, Relation], known: Mapping[int, StreamTable]
+) -> dict[int, Mapping[int, Kind | InexactError]]:
+    """Return how the columns of tables and of known streams are read, or why they are not."""
+    return {
+        oid: stream_frames.kinds(known[oid], relation) if oid in known else _kinds_of(relation)
+        for oid, relation in relations.items()
+    }
+
+
+def _kinds_of(relation: Relation) -> dict[int, Kind | InexactError]:
     kinds: dict[int, Kind | InexactError] = {}
     for column in relation.columns:
         try:

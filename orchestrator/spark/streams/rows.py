@@ -15,18 +15,13 @@ from orchestrator.catalog.loads import staging_table
 from orchestrator.catalog.streams import StreamTable
 from orchestrator.frontend import catalog as facts
 from orchestrator.frontend.facts import Relation
-from orchestrator.frontend.statements import QualifiedName
 from orchestrator.runtime.stream_rows import StreamRows
-from orchestrator.spark.errors import LoadError
-from orchestrator.spark.formats.blocks import local_path
 from orchestrator.spark.loading.commit_load import lock_and_verify
 from orchestrator.spark.loading.ledger import Load
 from orchestrator.spark.loading.loader import Loader
 from orchestrator.spark.loading.progress import Clock, Say
-from orchestrator.spark.loading.report import TableLoad
-from orchestrator.spark.loading.sources import Source
 from orchestrator.spark.streams.changes import check_operations, takes_back
-from orchestrator.spark.streams.files import path_of
+from orchestrator.spark.streams.tables import load_of, require_unchanged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,25 +80,12 @@ def rows_of_streams(
         yield tables_read
 
 
-def load_of(table: StreamTable, relation: Relation, files: Sequence[str]) -> TableLoad:
-    """Return the request to load files of a stream."""
-    paths = tuple(path_of({"file": file}) for file in files)
-    source = Source(paths, table.format, table.options, table.where, table.select)
-    return TableLoad(str(QualifiedName(relation.name, relation.schema)), source, op=table.op)
-
-
 def _staged(
     job: Loader, table: StreamTable, relation: Relation, files: Mapping[str, int]
 ) -> tuple[Load, int]:
     """Copy the rows of files into a staging table; return its load with the number of partitions."""
     (opened,) = job.open([load_of(table, relation, list(files))])
-    sizes = {file["file"]: file["bytes"] for file in opened.frame.files}
-    changed = [file for file, size in files.items() if sizes.get(file) != size]
-    if changed:
-        raise LoadError(
-            f"{local_path(changed[0]) or changed[0]} has changed since {relation.qualified} took its rows: files of a"
-            " stream must stay as they are, as they are read again when a view is computed anew."
-        )
+    require_unchanged(opened, files, relation)
     load = job.begin(opened, resume=False)
     try:
         return load, job.stage(opened, load)

@@ -35,8 +35,7 @@ from orchestrator.spark.loading.sources import FORMATS, format_of
 from orchestrator.spark.streams import structured
 from orchestrator.spark.streams.batches import Batch, Pace, StreamBatch
 from orchestrator.spark.streams.files import arrived, is_uri, path_of
-from orchestrator.spark.streams.rows import load_of
-from orchestrator.spark.streams.tables import refuse_stream
+from orchestrator.spark.streams.tables import load_of, refuse_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

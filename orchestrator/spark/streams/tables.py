@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
 from psycopg.sql import SQL, Composed, Identifier
@@ -12,10 +12,20 @@ from psycopg.sql import SQL, Composed, Identifier
 from orchestrator.catalog import streams
 from orchestrator.catalog.loads import staging_table
 from orchestrator.catalog.search_path import users_path
+from orchestrator.catalog.streams import StreamTable
 from orchestrator.errors import UsageError
 from orchestrator.frontend.facts import Relation
+from orchestrator.frontend.statements import QualifiedName
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.formats.blocks import local_path
 from orchestrator.spark.loading.ledger import Load
+from orchestrator.spark.loading.report import TableLoad
+from orchestrator.spark.loading.sources import Source
 from orchestrator.spark.streams.changes import takes_back
+from orchestrator.spark.streams.files import path_of
+
+if TYPE_CHECKING:
+    from orchestrator.spark.loading.opening import Opened
 
 
 @contextmanager
@@ -34,6 +44,24 @@ def refuse_stream(connection: Connection[Any], table: Relation) -> None:
     if table.oid in streams.stream_tables(connection, [table.oid]):
         raise UsageError(
             f"The rows of {table.qualified} stay in files: write new files, and load them by idivm stream run."
+        )
+
+
+def load_of(table: StreamTable, relation: Relation, files: Sequence[str]) -> TableLoad:
+    """Return the request to load files of a stream."""
+    paths = tuple(path_of({"file": file}) for file in files)
+    source = Source(paths, table.format, table.options, table.where, table.select)
+    return TableLoad(str(QualifiedName(relation.name, relation.schema)), source, op=table.op)
+
+
+def require_unchanged(opened: Opened, files: Mapping[str, int], relation: Relation) -> None:
+    """Refuse files, given with their recorded sizes, that are not as a batch has read them."""
+    sizes = {file["file"]: file["bytes"] for file in opened.frame.files}
+    changed = [file for file, size in files.items() if sizes.get(file) != size]
+    if changed:
+        raise LoadError(
+            f"{local_path(changed[0]) or changed[0]} has changed since {relation.qualified} took its rows: files of a"
+            " stream must stay as they are, as they are read again when a view is computed anew."
         )
 
 
