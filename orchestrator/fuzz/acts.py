@@ -120,7 +120,7 @@ class Acts:
             else:
                 answer = connection.execute(SQL(statement.sql))
             if statement.refreshes:
-                _require_refreshed(answer.fetchall())
+                self._require_refreshed(connection, statement.refreshes, answer.fetchall())
                 self.outcome.counts["refreshes"] += 1
                 if not self.storming:
                     self.space.compare_within(connection, [statement.refreshes])
@@ -131,6 +131,19 @@ class Acts:
             self.tolerate("refresh inside" if statement.refreshes else "capture", error)
             return False
         return True
+
+    def _require_refreshed(
+        self, connection: Connection[Any], view: str, answer: Sequence[tuple[Any, ...]]
+    ) -> None:
+        """Raise an error that `idivm.refresh()` reports in its last column while it continues.
+
+        The query may fail as well, for rows that only this transaction sees.
+        """
+        for *_, reason in answer:
+            if reason is not None:
+                with connection.transaction(force_rollback=True):
+                    self.space.need_answers([view], connection)
+                raise psycopg.errors.ObjectNotInPrerequisiteState(reason)
 
     def tolerate(self, kind: str, error: psycopg.Error) -> None:
         """Ignore errors that users' statements may meet, and raise those that idivm caused."""
@@ -186,10 +199,3 @@ class Acts:
         if not self.storming:
             replayed = self.replicas.follow(self.space.orc.connection, names)
             self.outcome.counts["feeds replayed"] += replayed
-
-
-def _require_refreshed(answer: Sequence[tuple[Any, ...]]) -> None:
-    """Raise an error that `idivm.refresh()` reports in its last column while it continues."""
-    for *_, reason in answer:
-        if reason is not None:
-            raise psycopg.errors.ObjectNotInPrerequisiteState(reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import psycopg
@@ -253,9 +253,9 @@ class Workspace:
             self.in_time += 1
         _require_equal(f"{view.name} at {self.time}", result)
 
-    def need_answers(self, names: Iterable[str]) -> None:
-        """Raise `NoAnswerError` if the query of a view fails by itself or takes long."""
-        with self.connection() as connection:
+    def need_answers(self, names: Iterable[str], within: Connection[Any] | None = None) -> None:
+        """Raise `NoAnswerError` if the query of a view fails or takes long, alone or in a transaction."""
+        with nullcontext(within) if within else self.connection() as connection:
             connection.execute(SQL("SET statement_timeout = {}").format(Literal(SLOW)))
             for name in names:
                 _, definition, *_ = self._definition(name)
