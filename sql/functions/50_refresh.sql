@@ -723,7 +723,8 @@ DECLARE
     again record;
 BEGIN
     LOOP
-        SELECT v.status = 'invalid' OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id) AS recompute, w AS watermark, reads.tables, reads.sources
+        SELECT v.status = 'invalid' OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id) AS recompute, w AS watermark, reads.tables, reads.sources,
+               v.has_clock
         INTO one
         FROM idivm.views v
         JOIN idivm.watermarks w ON w.view = v.id
@@ -734,7 +735,7 @@ BEGIN
             JOIN idivm.sources s ON s.id = vs.source
             WHERE vs.view = v.id
         ) AS reads
-        WHERE v.id = view_id AND v.maintain IN ('deferred', 'on_read') AND NOT v.time_dependent AND NOT v.has_clock
+        WHERE v.id = view_id AND v.maintain IN ('deferred', 'on_read') AND NOT v.time_dependent
           AND NOT v.options ?| '{refresh_group,gate}'
           AND NOT reads.is_above
           AND NOT EXISTS (SELECT FROM idivm.sources above WHERE above.relation = v.state);
@@ -745,7 +746,7 @@ BEGIN
         EXIT WHEN NOT idivm.lock_apart(ARRAY[view_id], '{}');
     END LOOP;
     BEGIN
-        pending := one.recompute;
+        pending := one.recompute OR one.has_clock AND idivm.clock_moved(view_id);
         IF NOT pending THEN
             FOREACH source IN ARRAY one.sources LOOP
                 pending := idivm.has_entries(to_regclass('idivm_log.s' || source || '_a'), to_regclass('idivm_log.s' || source || '_b'))
