@@ -308,6 +308,14 @@ def list_streams(connection: Connection[Any]) -> list[StreamStatus]:
 
 def remove(connection: Connection[Any], name: str) -> None:
     """Forget a stream: a stream of this name then begins with all files or from the first offset."""
+    row = connection.execute(
+        "SELECT reading IS NOT NULL FROM idivm.streams WHERE name = %s", [name]
+    ).fetchone()
+    if row == (True,):
+        raise UsageError(
+            f"The rows of {name} are in files alone, so that it cannot go on without its stream: drop both"
+            f" (idivm stream drop {name})."
+        )
     stream = _locked(connection, name, "1ms")
     connection.execute("DELETE FROM idivm.streams WHERE id = %s", [stream])
     unlock(connection, stream)

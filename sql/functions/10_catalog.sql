@@ -63,6 +63,21 @@ BEGIN
 END
 $$;
 
+-- Whether the rows of a table stay in files (83_streams.sql). Everybody may ask; the rest of idivm.streams is not for all.
+CREATE OR REPLACE FUNCTION idivm.is_stream(relation oid) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT EXISTS (SELECT FROM idivm.streams s WHERE s.relation = is_stream.relation AND s.reading IS NOT NULL)
+$$;
+COMMENT ON FUNCTION idivm.is_stream(oid) IS 'whether the rows of a table stay in files';
+
+CREATE OR REPLACE FUNCTION idivm.has_streams() RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT EXISTS (SELECT FROM idivm.streams s WHERE s.reading IS NOT NULL)
+$$;
+COMMENT ON FUNCTION idivm.has_streams() IS 'whether the rows of any table stay in files';
+
 -- Return a table and its partitions or inheritance children. The children of a stream only carry its rows for a
 -- transaction.
 CREATE OR REPLACE FUNCTION idivm.descendants(relation regclass) RETURNS SETOF regclass
@@ -72,7 +87,7 @@ BEGIN ATOMIC
         SELECT relation
       UNION
         SELECT i.inhrelid::regclass FROM tree JOIN pg_inherits i ON i.inhparent = tree.member
-        WHERE NOT EXISTS (SELECT FROM idivm.streams s WHERE s.relation = tree.member AND s.reading IS NOT NULL)
+        WHERE NOT idivm.is_stream(tree.member)
     )
     SELECT member FROM tree;
 END;

@@ -58,7 +58,7 @@ AS $$
 DECLARE
     seconds double precision := idivm.recompute_seconds(view_id, idivm.query_work(to_regclass('idivm_def.v' || view_id))) / 2;
 BEGIN
-    RETURN CASE WHEN seconds = 'infinity' THEN 'infinity' ELSE begun + make_interval(secs => seconds) END;
+    RETURN CASE WHEN seconds < 1e9 THEN begun + make_interval(secs => seconds) ELSE 'infinity' END;
 END
 $$;
 COMMENT ON FUNCTION idivm.gives_up_at(integer, timestamptz) IS 'when a refresh gives up and recomputes the view';

@@ -27,7 +27,7 @@ AS $$
 DECLARE
     expected json;
 BEGIN
-    IF EXISTS (SELECT FROM idivm.streams s WHERE s.reading IS NOT NULL)
+    IF idivm.has_streams()
        AND EXISTS (SELECT FROM idivm.relations_below(definition) AS below WHERE idivm.lacks_rows(below)) THEN
         RETURN 'infinity';
     END IF;

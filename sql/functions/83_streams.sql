@@ -4,11 +4,6 @@
 -- the table in the same transaction. Nobody ever sees rows in the table, except a session that computes a view anew:
 -- it puts all rows back for one transaction (orchestrator/runtime/stream_rows.py).
 
-CREATE OR REPLACE FUNCTION idivm.is_stream(relation oid) RETURNS boolean
-    LANGUAGE sql STABLE
-    RETURN EXISTS (SELECT FROM idivm.streams s WHERE s.relation = is_stream.relation AND s.reading IS NOT NULL);
-COMMENT ON FUNCTION idivm.is_stream(oid) IS 'whether the rows of a table stay in files';
-
 -- The rows are put back as a temporary table below the stream.
 CREATE OR REPLACE FUNCTION idivm.lacks_rows(relation oid) RETURNS boolean
     LANGUAGE sql STABLE

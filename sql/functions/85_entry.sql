@@ -170,7 +170,9 @@ BEGIN
     END IF;
     PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
     view := relation::regclass;
-    stream := (SELECT min(below::regclass::text) FROM idivm.relations_below(view) AS below WHERE idivm.lacks_rows(below));
+    IF idivm.has_streams() THEN
+        stream := (SELECT min(below::regclass::text) FROM idivm.relations_below(view) AS below WHERE idivm.lacks_rows(below));
+    END IF;
     IF stream IS NOT NULL THEN
         RAISE feature_not_supported USING
             MESSAGE = format('%s reads the stream %s, whose rows are in files, so that SQL alone cannot create it',

@@ -11,6 +11,7 @@ from psycopg.sql import SQL, Literal
 
 from orchestrator import catalog
 from orchestrator.catalog import ViewInfo, serving
+from orchestrator.catalog.streams import streams_below
 from orchestrator.errors import RightsError
 from orchestrator.planning import notices
 from orchestrator.runtime import refresh
@@ -78,10 +79,13 @@ def compare_on_standby(
     unlogged = catalog.readers_of_unlogged(connection, ids)
     reports = []
     for view in [catalog.view_by_id(connection, item) for item in ids]:
-        if view.pending or view.time_dependent or view.id in unlogged:
+        over_stream = bool(streams_below(connection, [view.id]))
+        if view.pending or view.time_dependent or view.id in unlogged or over_stream:
             reason = (
                 "it reads an unlogged table, which is empty on a standby"
                 if view.id in unlogged
+                else "the rows of a stream that it reads are in files, which only a check on the primary reads"
+                if over_stream
                 else "its query depends on the time, so only a refresh and a comparison at the same moment can be equal"
                 if view.time_dependent
                 else f"it has {view.pending} pending changes; refresh it on the primary"
