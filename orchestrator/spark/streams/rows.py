@@ -37,7 +37,7 @@ def rows_of_streams(
 ) -> Iterator[dict[int, StreamRows]]:
     """Yield temporary tables with the rows of streams, given by oid, while their batches wait.
 
-    Batches wait only while the files are read that came during the first reading.
+    They wait from the second reading on, which reads the files that came during the first.
     """
     tables = streams.stream_tables(connection, relations)
     names = facts.relations(connection, list(tables))
