@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
+from orchestrator.deltascript.leaves import PROGRAM, STATE
 from orchestrator.deltascript.plan import (
     Apply,
     Assign,
@@ -194,8 +194,7 @@ def _inputs(program: Program, places: Mapping[str, int]) -> dict[str, set[str]]:
         elif isinstance(step, Assign | Apply):
             read = set().union(*(known.get(name, set()) for name in _reads(step)))
             read |= {f"state {role}" for role in step.query.names_behind(STATE)}
-            scanned = (name.partition("\0")[2] for name in step.query.names_behind(SOURCE))
-            read |= {f"table {oid}" for oid in scanned}
+            read |= {f"table {oid}" for oid in step.query.sources}
             if isinstance(step, Apply):
                 inputs[step.state] |= _earlier(read, places, step.state)
                 read = {f"state {step.state}"}

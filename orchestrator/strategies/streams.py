@@ -7,7 +7,6 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from orchestrator.algebra.unsupported import Unsupported
-from orchestrator.deltascript.leaves import SOURCE
 from orchestrator.deltascript.plan import (
     MaintenancePlan,
     Program,
@@ -27,7 +26,7 @@ def over_streams(plan: MaintenancePlan, streams: Collection[int]) -> Maintenance
         )
     for what, item in _parts(program, streams):
         if isinstance(item, ReplaceContent) or any(
-            _oid(name) in streams for query in _queries(item) for name in query.names_behind(SOURCE)
+            not query.sources.isdisjoint(streams) for query in _queries(item)
         ):
             return Unsupported("it would read the rows of a stream", what)
     return plan
@@ -54,7 +53,3 @@ def _queries(value: Any) -> Iterator[Query]:
     elif is_dataclass(value):
         for field in fields(value):
             yield from _queries(getattr(value, field.name))
-
-
-def _oid(name: str) -> int:
-    return int(name.partition("\0")[2])

@@ -408,3 +408,12 @@ def test_spark_computes_the_states_from_the_files_alone(
     view = orc.create_view("digests", query, **options)
     assert "the function md5" in str(view.plan.evidence.initialised)
     assert [report.equal for report in orc.check("digests")] == [True]
+    # Files that no view read when they were recorded are checked now.
+    (tmp_path / "odd").mkdir()
+    orc.create_stream("odd", "n int", tmp_path / "odd", format="parquet", op="op")
+    numbers = pa.array([1, 2], pa.int32())
+    pq.write_table(pa.table({"op": ["vanish", None], "n": numbers}), tmp_path / "odd" / "1.parquet")
+    orc.run_stream("odd", once=True)
+    for given in (options, {}):
+        with pytest.raises(IdivmError, match=r"(vanish|NULL) in column op is no operation"):
+            orc.create_view("odds", "SELECT n, count(*) AS c FROM odd GROUP BY n", **given)

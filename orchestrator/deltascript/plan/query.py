@@ -56,6 +56,15 @@ class Query:
         """The roles of the states that the query reads."""
         return frozenset(t.name for t in self._tree.find_all(exp.Table) if t.db == STATE)
 
+    @property
+    def sources(self) -> frozenset[int]:
+        r"""The captured tables that the query reads, by oid.
+
+        >>> Query(dialect.parse('SELECT a FROM "\0source"."T\0007" AS t')).sources
+        frozenset({7})
+        """
+        return frozenset(int(name.partition("\0")[2]) for name in self.names_behind(SOURCE))
+
     def names_behind(self, qualifier: str) -> frozenset[str]:
         r"""Return the names of states, variables or captured tables with a given qualifier.
 

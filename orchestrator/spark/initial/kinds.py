@@ -121,6 +121,14 @@ def read_as(column: RelationColumn) -> Kind:
     return kind
 
 
+def kind_or_reason(column: RelationColumn) -> Kind | InexactError:
+    """Return how a column of a table is read, or why it is not."""
+    try:
+        return read_as(column)
+    except InexactError as reason:
+        return reason
+
+
 def named(type_: str) -> Kind | None:
     """Return the kind of a type as PostgreSQL writes it; None if Spark cannot represent it.
 

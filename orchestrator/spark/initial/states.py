@@ -29,7 +29,6 @@ from orchestrator.catalog.loads import staging_table
 from orchestrator.catalog.search_path import PIN
 from orchestrator.catalog.streams import StreamTable
 from orchestrator.deltascript import emit
-from orchestrator.deltascript.leaves import SOURCE
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Initialised, MaintenancePlan, StateTable
 from orchestrator.deltascript.program import create_program
@@ -45,7 +44,7 @@ from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.errors import SparkError
 from orchestrator.spark.initial import stream_frames
 from orchestrator.spark.initial.division import Division, divide, tables_of
-from orchestrator.spark.initial.kinds import InexactError, Kind, read_as
+from orchestrator.spark.initial.kinds import InexactError, Kind, kind_or_reason, read_as
 from orchestrator.spark.initial.queries import Emitted, source_name, state_name
 from orchestrator.spark.initial.state_columns import ROW
 from orchestrator.spark.loading import ledger
@@ -138,9 +137,8 @@ class States:
             _kinds(facts.relations(connection, oids), known),
             lambda text: _fold(connection, text),
         )
-        over = {f"\0{oid}" for oid in known}
         for state in division.before:
-            if any(name.endswith(tuple(over)) for name in state.query.names_behind(SOURCE)):
+            if not state.query.sources.isdisjoint(known):
                 because = f"{state.role}: {division.reasons[state.role]}"
                 return (Initialised(plan.program.content, "PostgreSQL", because),)
         return ()
@@ -387,19 +385,11 @@ def _kinds(
 ) -> dict[int, Mapping[int, Kind | InexactError]]:
     """Return how the columns of tables and of known streams are read, or why they are not."""
     return {
-        oid: stream_frames.kinds(known[oid], relation) if oid in known else _kinds_of(relation)
+        oid: stream_frames.kinds(known[oid], relation)
+        if oid in known
+        else {column.attnum: kind_or_reason(column) for column in relation.columns}
         for oid, relation in relations.items()
     }
-
-
-def _kinds_of(relation: Relation) -> dict[int, Kind | InexactError]:
-    kinds: dict[int, Kind | InexactError] = {}
-    for column in relation.columns:
-        try:
-            kinds[column.attnum] = read_as(column)
-        except InexactError as reason:
-            kinds[column.attnum] = reason
-    return kinds
 
 
 def _fold(connection: Connection[Any], text: str) -> tuple[str, str | None]:

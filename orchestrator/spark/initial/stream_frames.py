@@ -16,8 +16,9 @@ from orchestrator.catalog.streams import StreamTable
 from orchestrator.frontend.facts import Relation, RelationColumn
 from orchestrator.spark.errors import SparkError
 from orchestrator.spark.formats.exact import quoted
-from orchestrator.spark.initial.kinds import InexactError, Kind, read_as
+from orchestrator.spark.initial.kinds import InexactError, Kind, kind_or_reason, read_as
 from orchestrator.spark.loading.opening import Opened, open_table
+from orchestrator.spark.streams.changes import OPERATIONS, TAKING_BACK
 from orchestrator.spark.streams.tables import load_of, require_unchanged
 
 if TYPE_CHECKING:
@@ -38,10 +39,9 @@ def kinds(table: StreamTable, relation: Relation) -> Mapping[int, Kind | Inexact
 
 
 def _kind(column: RelationColumn) -> Kind | InexactError:
-    try:
-        kind = read_as(column)
-    except InexactError as reason:
-        return reason
+    kind = kind_or_reason(column)
+    if isinstance(kind, InexactError):
+        return kind
     if column.type != column.plain_type or any(map(column.plain_type.startswith, _LOOSE)):
         return InexactError(f"column {column.name} is of type {column.type}")
     return kind
@@ -69,7 +69,10 @@ def frame(
     if opened.op is None:
         return rows.select(*selected)
     source = next(item.source for item in opened.columns if item.name == opened.op)
-    takes_back = f.lower(quoted(source).cast("string")).isin("d", "delete", "-d", "-u")
+    op = f.lower(quoted(source).cast("string"))
+    unknown = f.concat(f.coalesce(op, f.lit("NULL")), f.lit(f" in column {source} is no operation"))
+    known = f.when(op.isin(*OPERATIONS), op).otherwise(f.raise_error(unknown).cast("string"))
+    takes_back = known.isin(*TAKING_BACK)
     inserted, deleted = (rows.where(test) for test in (~takes_back, takes_back))
     return inserted.select(*selected).exceptAll(deleted.select(*selected))
 

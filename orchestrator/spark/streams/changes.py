@@ -27,9 +27,16 @@ def prepare_changes(connection: Connection[Any], load: Load) -> None:
         _keep_last_changes(connection, load)
 
 
+TAKING_BACK = _DELETES + _OLD
+"""The operations that take back an earlier row: deletes, and old images of updates."""
+
+OPERATIONS = _WRITES + TAKING_BACK
+"""All known operations."""
+
+
 def takes_back(op: str) -> Composed:
     """Return the condition that a staged row s takes back an earlier row: a delete, or the old image of an update."""
-    return _is(op, _DELETES + _OLD)
+    return _is(op, TAKING_BACK)
 
 
 def _keep_last_changes(connection: Connection[Any], load: Load) -> None:
@@ -103,7 +110,7 @@ def check_operations(connection: Connection[Any], load: Load) -> None:
     if load.mode == "upsert":
         connection.execute(SQL("DELETE FROM {} AS s WHERE {}").format(staging, _is(op, _OLD)))
     unknown = SQL("SELECT s.ctid FROM {} AS s WHERE ({}) IS NOT TRUE").format(
-        staging, _is(op, _WRITES + _DELETES + _OLD)
+        staging, _is(op, OPERATIONS)
     )
     if load.quarantine:
         _reject(connection, load, op, unknown, "the operation is not known")
