@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 from orchestrator.api.statements import Statements
 from orchestrator.catalog import relation_oid, streams
@@ -85,33 +86,11 @@ class Loads(Statements):
         the options.
         """
         from orchestrator.spark.loading.job import tables_of
-        from orchestrator.spark.streams.batches import Pace
         from orchestrator.spark.streams.run import run_stream
 
         check_names(options, StreamOptions, "load_stream")
         (table,) = tables_of(source, into, chosen(options, RowOptions))
-        on_batch = options.get("on_batch")
-
-        def finished(batch: StreamBatch, decision: Decision) -> None:
-            report = self._with_views(batch.report, decision)
-            if on_batch is not None:
-                on_batch(replace(batch, report=report))
-
-        pace = Pace(
-            options.get("name"),
-            seconds(options.get("interval", "1s")),
-            options.get("most_files", 1000),
-            options.get("once", False),
-        )
-        with self._ours("Loading"):
-            run_stream(
-                self.connection,
-                table,
-                pace,
-                finished,
-                stop=options.get("stop") or threading.Event(),
-                **self._run_options(options),
-            )
+        self._follow_batches(partial(run_stream, self.connection, table), options)
 
     def create_stream(
         self,
@@ -138,17 +117,8 @@ class Loads(Statements):
                 "SELECT idivm.create_stream(%s, %s, %s, %s, %s, %s, %s, %s,"
                 " coalesce(%s, current_setting('search_path')))",
                 [
-                    *(
-                        name,
-                        columns,
-                        given,
-                        format,
-                        json.dumps(dict(options or {})),
-                        op,
-                        where,
-                        select,
-                    ),
-                    path_of(self.connection),
+                    *(name, columns, given, format, Jsonb(dict(options or {}))),
+                    *(op, where, select, path_of(self.connection)),
                 ],
             )
 
@@ -158,36 +128,15 @@ class Loads(Statements):
         Each batch ends with the views that read the stream. The call returns when `stop` is set or, with `once`,
         when all files that have arrived are read. `RunStreamOptions` lists the options.
         """
-        from orchestrator.spark.streams.batches import Pace
         from orchestrator.spark.streams.run import run_stream_table
 
         check_names(options, RunStreamOptions, "run_stream")
-        on_batch = options.get("on_batch")
-
-        def finished(batch: StreamBatch, decision: Decision) -> None:
-            report = self._with_views(batch.report, decision)
-            if on_batch is not None:
-                on_batch(replace(batch, report=report))
-
-        pace = Pace(
-            name,
-            seconds(options.get("interval", "1s")),
-            options.get("most_files", 1000),
-            options.get("once", False),
-        )
-        with self._ours("Loading"):
-            run_stream_table(
-                self.connection,
-                parse_name(name),
-                pace,
-                finished,
-                stop=options.get("stop") or threading.Event(),
-                **self._run_options(options),
-            )
+        run = partial(run_stream_table, self.connection, parse_name(name))
+        self._follow_batches(run, options)
 
     @contextmanager
     def read_streams(self, *names: str) -> Iterator[None]:
-        """Read the files of streams once for all views that a block creates, computes anew or checks.
+        """Read the files of streams once for all views that a block creates, recomputes or checks.
 
         Their batches wait until the block ends.
         """
@@ -229,6 +178,27 @@ class Loads(Statements):
         """Forget a stream, so that a stream of this name begins from the start; its rows stay in the table."""
         with self._ours("Removing a stream"):
             streams.remove(self.connection, name)
+
+    def _follow_batches(self, run: Callable[..., None], options: Mapping[str, Any]) -> None:
+        """Run a stream, and refresh the views that read its table after each batch."""
+        from orchestrator.spark.streams.batches import Pace
+
+        on_batch = options.get("on_batch")
+
+        def finished(batch: StreamBatch, decision: Decision) -> None:
+            report = self._with_views(batch.report, decision)
+            if on_batch is not None:
+                on_batch(replace(batch, report=report))
+
+        pace = Pace(
+            options.get("name"),
+            seconds(options.get("interval", "1s")),
+            options.get("most_files", 1000),
+            options.get("once", False),
+        )
+        with self._ours("Loading"):
+            stop = options.get("stop") or threading.Event()
+            run(pace, finished, stop=stop, **self._run_options(options))
 
     def _run_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return where and how a load runs: in the Spark session of this object, if a view has started it."""

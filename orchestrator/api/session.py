@@ -173,7 +173,7 @@ class Session:
     def _stream_rows(
         self, connection: Connection[Any], streams: Sequence[int]
     ) -> AbstractContextManager[Mapping[int, stream_rows.StreamRows]]:
-        """Read the files of streams for an operation that computes a view anew."""
+        """Read the files of streams for an operation that recomputes views."""
         from orchestrator.spark.loading.here import threads_of
         from orchestrator.spark.loading.progress import silent
         from orchestrator.spark.settings import default_master

@@ -163,11 +163,8 @@ class Statements(Session):
             if names and not ids:
                 return []
             try:
-                self._rebuild_by_spark(ids)
                 # Other sessions do not see the rows of streams that this one reads.
-                with rows_read(
-                    self.connection, streams_below(self.connection, ids, of_broken=True)
-                ) as read:
+                with rows_read(self.connection, self._streams_to_read(ids)) as read:
                     return refresh.refresh(self.connection, ids, failed, None if read else sessions)
             except refresh.RefreshError:
                 # A program may contain a name that is no longer valid, for example after ALTER TYPE ... RENAME.
@@ -176,17 +173,23 @@ class Statements(Session):
                     raise
             return refresh.refresh(self.connection, *self._follow(names), sessions)
 
-    def _rebuild_by_spark(self, ids: Sequence[int]) -> None:
-        """Let Spark compute the views over streams anew that must be, and whose options ask for it."""
+    def _streams_to_read(self, ids: Sequence[int]) -> list[int]:
+        """Return the streams, by oid, without whose rows a refresh cannot recompute views.
+
+        Before that, Spark recomputes the views whose options ask for it.
+        """
         broken = broken_over_streams(self.connection, ids)
+        if not broken:
+            return []
         views = (catalog.view_by_id(self.connection, view_id) for view_id in broken)
         wanted = [view for view in views if view.options.get("initialise") == "spark"]
-        if not wanted:
-            return
-        from orchestrator.spark.initial.states import States, dsn_of
+        if wanted:
+            from orchestrator.spark.initial.states import States, dsn_of
 
-        for view in wanted:
-            States(self._own_spark(), dsn_of(self.connection)).rebuild(self.connection, view)
+            states = States(self._own_spark(), dsn_of(self.connection))
+            for view in wanted:
+                states.rebuild(self.connection, view)
+        return streams_below(self.connection, ids, of_broken=True)
 
     def _drop(self, statement: DropView) -> None:
         with self._ours("Removing what was dropped"):

@@ -200,15 +200,14 @@ def files_loaded(connection: Connection[Any], stream: int) -> dict[str, int]:
 def register(
     connection: Connection[Any], stream: Stream, batch: int, files: Iterable[Mapping[str, Any]]
 ) -> None:
-    """Record files whose rows no view needs yet."""
-    with connection.transaction():
-        row = connection.execute(
-            "UPDATE idivm.streams SET batch = %s, loaded_at = now() WHERE id = %s AND batch < %s RETURNING id",
-            [batch, stream.id, batch],
-        ).fetchone()
-        if row is None:
-            raise UsageError(f"Batch {batch} of the stream {stream.name} is there already.")
-        _keep_files(connection, stream.id, batch, files)
+    """Record files whose rows no view needs yet, in the open transaction."""
+    row = connection.execute(
+        "UPDATE idivm.streams SET batch = %s, loaded_at = now() WHERE id = %s AND batch < %s RETURNING id",
+        [batch, stream.id, batch],
+    ).fetchone()
+    if row is None:
+        raise UsageError(f"Batch {batch} of the stream {stream.name} is there already.")
+    _keep_files(connection, stream.id, batch, files)
 
 
 def stream_tables(connection: Connection[Any], relations: Iterable[int]) -> dict[int, StreamTable]:
@@ -254,7 +253,8 @@ def broken_over_streams(connection: Connection[Any], view_ids: Iterable[int]) ->
 _OVER_STREAMS: Final = (
     "FROM idivm.refresh_order(%s) AS id JOIN idivm.views v USING (id)"
     " JOIN idivm.view_sources vs ON vs.view = v.id JOIN idivm.sources s ON s.id = vs.source"
-    " WHERE idivm.is_stream(s.relation)"
+    # Without streams, this condition alone is evaluated.
+    " WHERE idivm.has_streams() AND idivm.is_stream(s.relation)"
 )
 
 _BROKEN: Final = "(v.status = 'invalid' OR idivm.trouble(v.id) IS NOT NULL)"

@@ -1,4 +1,4 @@
-"""The rows of streams, whose rows stay in files: put back for the transactions that compute a view anew.
+"""The rows of streams, whose rows stay in files: put back for the transactions that recompute a view.
 
 A provider reads the files into a temporary table. For the length of a transaction, this table is an inheritance child
 of the stream, so that every query over the stream finds the rows. Other sessions never see them.

@@ -1,7 +1,7 @@
 -- Streams: tables whose rows stay in files. PostgreSQL holds what the views over them need.
 --
 -- A batch of files inserts its rows, so that constraints check them and capture logs them for the views, and empties
--- the table in the same transaction. Nobody ever sees rows in the table, except a session that computes a view anew:
+-- the table in the same transaction. Nobody ever sees rows in the table, except a session that recomputes a view:
 -- it puts all rows back for one transaction (orchestrator/runtime/stream_rows.py).
 
 -- The rows are put back as a temporary table below the stream.
@@ -109,7 +109,7 @@ END
 $$;
 COMMENT ON FUNCTION idivm.drop_stream(regclass) IS 'drops a table whose rows stay in files, and what is known of the files';
 
--- Let this transaction write to a stream. It waits for a session that computes a view anew from the files.
+-- Let this transaction write to a stream. It waits for a session that recomputes a view from the files.
 CREATE OR REPLACE FUNCTION idivm.open_batch(stream regclass) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

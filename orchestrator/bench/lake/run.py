@@ -1,6 +1,6 @@
 """Measure views over a stream whose rows stay in Parquet files, beside the same views over a stored table.
 
-Batches of files go to both in turn. At the end, the views over the stream are computed anew from all files and
+Batches of files go to both in turn. At the end, the views over the stream are recomputed from all files and
 compared with what the batches made of them.
 """
 
@@ -180,7 +180,7 @@ def _size(orchestrator: Orchestrator) -> int:
 
 
 def _differences(orchestrator: Orchestrator, stream: str) -> int:
-    """Compute the views over the stream anew, and return how many differ from what they held before."""
+    """Recompute the views over the stream, and return how many differ from what they held before."""
     connection = orchestrator.connection
     wrong = 0
     with orchestrator.read_streams(stream):

@@ -13,7 +13,6 @@ from psycopg import Connection
 
 from orchestrator.catalog import loads as catalog_loads
 from orchestrator.catalog import readers as catalog_readers
-from orchestrator.catalog import streams
 from orchestrator.catalog.search_path import leave_path_to_triggers
 from orchestrator.frontend.constraints import check_columns
 from orchestrator.runtime.diagnosis import inspection
@@ -311,11 +310,7 @@ class Loader:
                     require_present(self.connection, load)
                 readers = catalog_readers.readers(self.connection, oids)
                 decision = decide(
-                    *(
-                        "refresh" if streams.stream_tables(self.connection, oids) else views,
-                        readers,
-                        changes,
-                    ),
+                    *(views, readers, changes),
                     partial(catalog_readers.recompute_is_cheaper, self.connection),
                 )
                 names = with_those_above(self.connection, decision.readers)

@@ -1,4 +1,4 @@
-"""Read the rows of streams whose rows stay in files, for a session that computes a view anew."""
+"""Read the rows of streams whose rows stay in files, for a session that recomputes a view."""
 
 from __future__ import annotations
 

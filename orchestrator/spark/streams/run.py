@@ -10,7 +10,8 @@ reads all other sources.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,21 +83,30 @@ def run_stream(
         for path in table.source.paths
     )
     name = options.name or f"{target.relation.qualified} from {listed}"
-    stream = streams.start(connection, name, target.relation.oid, listed)
+    where = (spark, master, config, table.source.paths, Clock(), say)
+    with (
+        _started(connection, name, target.relation, listed) as stream,
+        sessions(*where) as (session, threads),
+    ):
+
+        def load(batch: Batch) -> None:
+            job = Loader(connection, session, say, Clock(), threads, resumable=False)
+            _load(job, stream, batch, views, finished)
+
+        if by_spark:
+            structured.follow(connection, session(), table, stream, options, load, stop)
+        else:
+            _follow_files(connection, session, table, stream, options, load, say, stop)
+
+
+@contextmanager
+def _started(
+    connection: Connection[Any], name: str, relation: Relation, source: str
+) -> Iterator[Stream]:
+    """Record a stream unless it exists, and lock it for a block."""
+    stream = streams.start(connection, name, relation.oid, source)
     try:
-        with sessions(spark, master, config, table.source.paths, Clock(), say) as (
-            session,
-            threads,
-        ):
-
-            def load(batch: Batch) -> None:
-                job = Loader(connection, session, say, Clock(), threads, resumable=False)
-                _load(job, stream, batch, views, finished)
-
-            if by_spark:
-                structured.follow(connection, session(), table, stream, options, load, stop)
-            else:
-                _follow_files(connection, session, table, stream, options, load, say, stop)
+        yield stream
     finally:
         if not connection.closed:
             streams.unlock(connection, stream.id)
@@ -131,28 +141,25 @@ def run_stream_table(
         raise UsageError("A stream cannot run while this object reads rows of streams.")
     table = load_of(stream_table, relation, stream_table.paths)
     check_sources([table])
-    stream = streams.start(connection, stream_table.name, relation.oid, "")
-    try:
-        with sessions(spark, master, config, stream_table.paths, Clock(), say) as (
-            session,
-            threads,
-        ):
+    where = (spark, master, config, stream_table.paths, Clock(), say)
+    with (
+        _started(connection, stream_table.name, relation, "") as stream,
+        sessions(*where) as (session, threads),
+    ):
 
-            def load(batch: Batch) -> None:
-                if _recorded(connection, relation, stream, batch):
-                    report = LoadReport((), "no view reads the stream")
-                    loaded = StreamBatch(
-                        stream.name, batch.number, len(batch.files), batch.waiting, report
-                    )
-                    finished(loaded, Decision("leave", "no view reads the stream"))
-                    return
-                job = Loader(connection, session, say, Clock(), threads, resumable=False)
-                _load(job, stream, batch, "refresh", finished)
+        def load(batch: Batch) -> None:
+            if _recorded(connection, relation, stream, batch):
+                why = "no view reads the stream"
+                report = LoadReport((), why)
+                loaded = StreamBatch(
+                    stream.name, batch.number, len(batch.files), batch.waiting, report
+                )
+                finished(loaded, Decision("leave", why))
+                return
+            job = Loader(connection, session, say, Clock(), threads, resumable=False)
+            _load(job, stream, batch, "refresh", finished)
 
-            _follow_files(connection, session, table, stream, options, load, say, stop)
-    finally:
-        if not connection.closed:
-            streams.unlock(connection, stream.id)
+        _follow_files(connection, session, table, stream, options, load, say, stop)
 
 
 def _load(job: Loader, stream: Stream, batch: Batch, views: str, finished: Finished) -> None:
