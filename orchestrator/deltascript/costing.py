@@ -217,12 +217,6 @@ def ended_late(program: Program, names: Names, code: Code) -> Code:
     ]
 
 
-def estimate_work(names: Names) -> Composed:
-    """Return a statement that asks for PostgreSQL's estimate of the view's query once in a refresh."""
-    definition = Literal(defined(names).as_string(None))
-    return SQL("work := coalesce(work, idivm.query_work({}));").format(definition)
-
-
 def note_cost(program: Program, names: Names) -> Code:
     """Return code that records the time of a refresh if it was large enough to be informative."""
     if not any(isinstance(step, ReadChanges) for step in program.script):

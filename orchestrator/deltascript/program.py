@@ -217,7 +217,7 @@ def _declarations(program: Program, names: Names) -> Code:
         for variable, shape in program.variables
     ]
     kept = [SQL("kept integer := 0;")] if completed(program) else []
-    requested = [SQL("requested boolean := rebuild;")] if program.content_stands_alone else []
+    requested = SQL("requested boolean := rebuild; work double precision;")
     return [
         SQL("begun timestamptz := clock_timestamp();"),
         # The first refresh of a session plans its statements.
@@ -227,9 +227,9 @@ def _declarations(program: Program, names: Names) -> Code:
         ),
         SQL("consumer xid8 := since.own_xid; own xid8 := pg_current_xact_id_if_assigned();"),
         SQL("accesses double precision := 0; pending bigint := 0; applied bigint; bytes bigint;"),
-        SQL("taken bigint; keys bigint; last bigint; work double precision; truncated boolean;"),
+        SQL("taken bigint; keys bigint; last bigint; truncated boolean;"),
         *kept,
-        *requested,
+        *([requested] if program.content_stands_alone else []),
         *(_unnested(filled("", diffs, separator=" ")) if diffs else ()),
     ]
 

@@ -18,7 +18,6 @@ from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.deltascript import sizes
 from orchestrator.deltascript.capture.images import differ
-from orchestrator.deltascript.costing import estimate_work
 from orchestrator.deltascript.names import Names, SourceNames
 from orchestrator.deltascript.notation import comment
 from orchestrator.deltascript.plan import (
@@ -110,13 +109,8 @@ def _has_more(program: Program, step: ReadChanges, source: SourceNames, names: N
     accesses = [cost.least if cost else 1.0 for cost in costs]
     # The kinds of the pending changes are not known yet.
     least = 0.0 if step.source.oid in program.applied else round(min(accesses, default=0.0), 1)
-    more = SQL(
-        "rebuild := rebuild OR idivm.has_more_pending({}, since, idivm.most_pending({}, work, {}));"
-    )
-    return [
-        estimate_work(names),
-        more.format(Literal(source.id), Literal(names.id), Literal(least)),
-    ]
+    more = SQL("rebuild := rebuild OR idivm.log_is_too_long({}, {}, since, {});")
+    return [more.format(Literal(names.id), Literal(source.id), Literal(least))]
 
 
 def _counts(key: Composable | None) -> list[tuple[Composable, str]]:

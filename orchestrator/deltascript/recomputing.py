@@ -8,7 +8,7 @@ from psycopg.sql import SQL, Composable, Composed, Literal
 from sqlglot import exp
 
 from orchestrator.algebra.dialect import Tree, identifier
-from orchestrator.deltascript.costing import completed, estimate_work, note_long, note_recomputed
+from orchestrator.deltascript.costing import completed, note_long, note_recomputed
 from orchestrator.deltascript.leaves import STATE
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
@@ -86,7 +86,7 @@ def _leave_states(program: Program, names: Names) -> Code:
     others = {s.role for s in program.states if isinstance(s, StateTable)} - {program.content}
     reaching = frozenset[str]().union(*(variables_reaching(program, role) for role in others))
     code: Lines = [
-        estimate_work(names),
+        SQL("work := idivm.query_work({});").format(Literal(defined(names).as_string(None))),
         *when(
             SQL("idivm.content_is_enough({}, work, content_only, kind, accesses)").format(view),
             [

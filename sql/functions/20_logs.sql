@@ -359,32 +359,34 @@ COMMENT ON FUNCTION idivm.most_diff_bytes() IS 'with more pending bytes in the l
 
 -- Return whether the log of a source has more than a number of pending rows, estimated by its pages, or more bytes
 -- than a diff may have: a refresh that recomputes its view should not read millions of rows first. The last page but
--- one shows how many rows a page has.
+-- one shows how many rows a page has, and a row so far before the end whether more are pending: rows were written nearly
+-- in the order in which their transactions ended.
 CREATE OR REPLACE FUNCTION idivm.has_more_pending(source integer, since idivm.watermark, most bigint) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    segments constant regclass[] := ARRAY['idivm_log.s' || source || '_a', 'idivm_log.s' || source || '_b'];
     segment regclass;
     pages bigint;
     on_page bigint;
-    page_bytes bigint;
-    expected bigint := 0;
-    bytes bigint := 0;
+    is_more boolean;
 BEGIN
-    FOREACH segment IN ARRAY ARRAY['idivm_log.s' || source || '_a', 'idivm_log.s' || source || '_b']::regclass[] LOOP
+    FOREACH segment IN ARRAY segments LOOP
         pages := pg_relation_size(segment) / current_setting('block_size')::bigint;
         CONTINUE WHEN pages < 2;
         EXECUTE format('SELECT count(*) FROM %s WHERE ctid >= $1 AND ctid < $2', segment)
         INTO on_page USING format('(%s,0)', pages - 2)::tid, format('(%s,0)', pages - 1)::tid;
-        -- This includes values that are stored out of line.
-        page_bytes := pg_table_size(segment) / pages;
-        IF expected + pages * on_page > most OR bytes + pages * page_bytes > idivm.most_diff_bytes() THEN
-            pages := idivm.pending_pages(source, segment, since);
+        CONTINUE WHEN pages * on_page <= most;
+        EXECUTE format('SELECT idivm.is_pending(xid, seq, $1, %s) FROM %s WHERE ctid >= $2 LIMIT 1', source, segment)
+        INTO is_more USING since, format('(%s,0)', pages - most / on_page - 1)::tid;
+        IF is_more THEN
+            RETURN true;
         END IF;
-        expected := expected + pages * on_page;
-        bytes := bytes + pages * page_bytes;
     END LOOP;
-    RETURN expected > most OR bytes > idivm.most_diff_bytes();
+    -- The sizes include values that are stored out of line.
+    RETURN (SELECT sum(pg_table_size(s)) FROM unnest(segments) AS s) > idivm.most_diff_bytes()
+       AND (SELECT sum(idivm.pending_pages(source, s, since) * (pg_table_size(s) / nullif(pg_relation_size(s), 0)::float8))
+            FROM unnest(segments) AS s) * current_setting('block_size')::bigint > idivm.most_diff_bytes();
 END
 $$;
 COMMENT ON FUNCTION idivm.has_more_pending(integer, idivm.watermark, bigint) IS

@@ -635,13 +635,6 @@ $$;
 
 -- Further functions for serving and for eager views.
 
--- Compare with the work of the query alone, without the states: the answer may be yes too early, but never too late.
-CREATE OR REPLACE FUNCTION idivm.recompute_is_cheaper(view_id integer, accesses double precision) RETURNS boolean
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT idivm.recompute_is_cheaper(view_id, accesses, 0)
-$$;
-
 -- Return the threshold base N of relations in heavy and light parts: N/4 <= size < N, where N/4 is rounded down. While
 -- the size stays in this range, values change their part one by one.
 CREATE OR REPLACE FUNCTION idivm.threshold_base(base bigint, size bigint) RETURNS bigint
@@ -690,9 +683,10 @@ COMMENT ON FUNCTION idivm.run_program(integer, idivm.watermark, boolean, boolean
 
 -- Return whether recomputing the states of a view takes less time than so many accesses, where its query is expected to
 -- process so many rows. A refresh that lost before, with as many accesses or fewer, loses again. A few milliseconds are
--- not compared, because the comparison takes time too.
-CREATE OR REPLACE FUNCTION idivm.recompute_is_cheaper(view_id integer, accesses double precision, query_work double precision)
-    RETURNS boolean
+-- not compared, because the comparison takes time too. Without the work of the query, only the states count: the answer
+-- may be yes too early, but never too late.
+CREATE OR REPLACE FUNCTION idivm.recompute_is_cheaper(view_id integer, accesses double precision,
+                                                      query_work double precision DEFAULT 0) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE

@@ -15,12 +15,16 @@ COMMENT ON FUNCTION idivm.waiting_query(idivm.unplanned_views) IS
 -- Return what happened to the query of a view that DROP ... CASCADE of something below took away. A table that shows a
 -- view does not depend on the query, so it is there until the next idivm command.
 CREATE OR REPLACE FUNCTION idivm.lost_query(view regclass) RETURNS text
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT format('something that the query of %s reads was dropped with CASCADE; the next idivm command drops %1$s too', view)
-    WHERE EXISTS (SELECT FROM idivm.views v
-                  WHERE v.relation = view AND v.status <> 'building' AND NOT EXISTS (SELECT FROM pg_class d WHERE d.oid = v.definition))
-       OR EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = view AND idivm.waiting_query(u) IS NULL)
+BEGIN
+    IF EXISTS (SELECT FROM idivm.views v
+               WHERE v.relation = view AND v.status <> 'building' AND NOT EXISTS (SELECT FROM pg_class d WHERE d.oid = v.definition))
+       OR EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = view AND idivm.waiting_query(u) IS NULL) THEN
+        RETURN format('something that the query of %s reads was dropped with CASCADE; the next idivm command drops %1$s too', view);
+    END IF;
+    RETURN NULL;
+END
 $$;
 COMMENT ON FUNCTION idivm.lost_query(regclass) IS 'what took away the query of a view; NULL if it is there';
 

@@ -3,17 +3,19 @@
 -- Return the rows of the tables that a view reads, and of its states: the rows per page of the last ANALYZE, times
 -- the current number of pages.
 CREATE OR REPLACE FUNCTION idivm.rows_to_read(view_id integer) RETURNS double precision
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT coalesce(sum(CASE WHEN c.reltuples >= 0 AND c.relpages > 0
-                             THEN c.reltuples * pg_relation_size(c.oid)
-                                  / (c.relpages * current_setting('block_size')::float8)
-                             ELSE pg_relation_size(c.oid) / 100 END), 0)::float8
-    FROM pg_class c
-    WHERE c.relkind = 'r'
-      AND (c.oid IN (SELECT m.member FROM idivm.source_members m
-                     JOIN idivm.view_sources vs ON vs.source = m.source WHERE vs.view = view_id)
-           OR c.relnamespace = 'idivm_state'::regnamespace AND c.relname ~ ('_' || view_id || '$'))
+BEGIN
+    RETURN (SELECT coalesce(sum(CASE WHEN c.reltuples >= 0 AND c.relpages > 0
+                                 THEN c.reltuples * pg_relation_size(c.oid)
+                                      / (c.relpages * current_setting('block_size')::float8)
+                                 ELSE pg_relation_size(c.oid) / 100 END), 0)::float8
+        FROM pg_class c
+        WHERE c.relkind = 'r'
+          AND (c.oid IN (SELECT m.member FROM idivm.source_members m
+                         JOIN idivm.view_sources vs ON vs.source = m.source WHERE vs.view = view_id)
+               OR c.relnamespace = 'idivm_state'::regnamespace AND c.relname ~ ('_' || view_id || '$')));
+END
 $$;
 
 -- Return PostgreSQL's cost estimate of a query, in rows that it processes; this may be many more than it reads. It is
@@ -40,76 +42,111 @@ $$;
 
 -- Return the work of recomputing a view, in rows: those that its query processes, and those that are compared.
 CREATE OR REPLACE FUNCTION idivm.recompute_work(view_id integer, query_work double precision) RETURNS double precision
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT idivm.rows_to_read(view_id) + query_work
+BEGIN
+    RETURN idivm.rows_to_read(view_id) + query_work;
+END
 $$;
 
 -- Return how many seconds computing all states of a view is expected to take, by earlier measurements. Before the
 -- first one, use the measurements of other views, or those of a common machine.
 CREATE OR REPLACE FUNCTION idivm.states_seconds(view_id integer, query_work double precision) RETURNS double precision
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT idivm.recompute_work(view_id, query_work) * coalesce(
+BEGIN
+    RETURN idivm.recompute_work(view_id, query_work) * coalesce(
         (SELECT coalesce(c.row_seconds, c.access_seconds / idivm.rows_of_access(view_id)) FROM idivm.costs c WHERE c.view = view_id),
-        (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY c.row_seconds) FROM idivm.costs c), 1e-7)
+        (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY c.row_seconds) FROM idivm.costs c), 1e-7);
+END
 $$;
 COMMENT ON FUNCTION idivm.states_seconds(integer, double precision) IS
     'how many seconds computing all states of a view is expected to take';
 
 -- Return how many seconds computing the content of a view alone is expected to take, or NULL if this is not known.
 CREATE OR REPLACE FUNCTION idivm.content_seconds(view_id integer, query_work double precision) RETURNS double precision
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT coalesce(c.content_row_seconds * idivm.recompute_work(view_id, query_work),
-                    c.content_share * idivm.states_seconds(view_id, query_work))
-    FROM idivm.costs c WHERE c.view = view_id
+BEGIN
+    RETURN (SELECT coalesce(c.content_row_seconds * idivm.recompute_work(view_id, query_work),
+                        c.content_share * idivm.states_seconds(view_id, query_work))
+        FROM idivm.costs c WHERE c.view = view_id);
+END
 $$;
 COMMENT ON FUNCTION idivm.content_seconds(integer, double precision) IS
     'how many seconds computing the content of a view alone is expected to take';
 
 -- Return how many seconds recomputing a view is expected to take: all its states, or its content alone.
 CREATE OR REPLACE FUNCTION idivm.recompute_seconds(view_id integer, query_work double precision) RETURNS double precision
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT least(idivm.states_seconds(view_id, query_work), idivm.content_seconds(view_id, query_work))
+BEGIN
+    RETURN least(idivm.states_seconds(view_id, query_work), idivm.content_seconds(view_id, query_work));
+END
 $$;
 
 -- Return how many rows of a recompute take as long as an access, before a large diff was measured. If the view has states
 -- besides its content, recomputing also compares and writes their rows, so a row takes longer.
 CREATE OR REPLACE FUNCTION idivm.rows_of_access(view_id integer) RETURNS double precision
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT CASE WHEN count(*) > 1 THEN 2 ELSE 8 END
-    FROM pg_class c
-    WHERE c.relkind = 'r' AND c.relhasindex AND c.relnamespace = 'idivm_state'::regnamespace
-      AND c.relname ~ ('_' || view_id || '$')
+BEGIN
+    RETURN (SELECT CASE WHEN count(*) > 1 THEN 2 ELSE 8 END
+        FROM pg_class c
+        WHERE c.relkind = 'r' AND c.relhasindex AND c.relnamespace = 'idivm_state'::regnamespace
+          AND c.relname ~ ('_' || view_id || '$'));
+END
 $$;
 
 -- Return the seconds of an access of a view. Before a large diff was measured, an access counts as a few rows of a
 -- recompute, or as the price measured in small diffs if that is lower. Only applying a large diff shows what it costs;
 -- if the view were recomputed in doubt, the next diff would be even larger.
 CREATE OR REPLACE FUNCTION idivm.access_seconds(view_id integer) RETURNS double precision
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT coalesce((SELECT coalesce(c.access_seconds, least(c.price, idivm.rows_of_access(view_id) * c.row_seconds))
-                     FROM idivm.costs c WHERE c.view = view_id), 8e-7)
+BEGIN
+    RETURN coalesce((SELECT coalesce(c.access_seconds, least(c.price, idivm.rows_of_access(view_id) * c.row_seconds))
+                     FROM idivm.costs c WHERE c.view = view_id), 8e-7);
+END
 $$;
 COMMENT ON FUNCTION idivm.access_seconds(integer) IS 'the seconds that a lookup or row takes in large diffs of a view';
+
+-- So many pending changes are read in any case.
+CREATE OR REPLACE FUNCTION idivm.least_pending() RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    RETURN 1000;
 
 -- Return how many pending changes may be read. Reading and sorting a change takes about as long as processing 25 rows
 -- of the query, and each change leads to so many accesses. With more changes, recomputing the view is faster than both
 -- together.
 CREATE OR REPLACE FUNCTION idivm.most_pending(view_id integer, query_work double precision, accesses double precision)
     RETURNS bigint
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT CASE WHEN query_work = 'infinity' THEN 1e18 ELSE least(1e18, greatest(1000, 1 / nullif(
+BEGIN
+    RETURN CASE WHEN query_work = 'infinity' THEN 1e18 ELSE least(1e18, greatest(idivm.least_pending(), 1 / nullif(
         25 / nullif(idivm.recompute_work(view_id, query_work), 0)
-        + accesses * idivm.access_seconds(view_id) / nullif(idivm.recompute_seconds(view_id, query_work), 0), 0))) END::bigint
+        + accesses * idivm.access_seconds(view_id) / nullif(idivm.recompute_seconds(view_id, query_work), 0), 0))) END::bigint;
+END
 $$;
 COMMENT ON FUNCTION idivm.most_pending(integer, double precision, double precision) IS
     'how many pending changes with so many accesses each may be read before recomputing the view is cheaper';
+
+-- Return whether recomputing a view is cheaper than to read the pending changes of a source and to apply them. Few
+-- pending changes are always read, and this is found out first, because the other estimates take more time than a small
+-- refresh.
+CREATE OR REPLACE FUNCTION idivm.log_is_too_long(view_id integer, source integer, since idivm.watermark,
+                                                 accesses double precision) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN idivm.has_more_pending(source, since, idivm.least_pending())
+        AND idivm.has_more_pending(source, since, idivm.most_pending(
+            view_id, idivm.query_work(to_regclass('idivm_def.v' || view_id)), accesses));
+END
+$$;
+COMMENT ON FUNCTION idivm.log_is_too_long(integer, integer, idivm.watermark, double precision) IS
+    'whether recomputing a view is cheaper than to read and apply the pending changes of a source';
 
 -- Record that a refresh took longer than recomputing the view, or was stopped for this reason. Refreshes that expect
 -- as many accesses then recompute the view. Each recompute raises the bound, so that a diff is tried again, less

@@ -32,13 +32,13 @@ _WINDOW = 3600
 
 _TABLES = """
     CREATE TABLE events (id bigint PRIMARY KEY, key int NOT NULL, amount bigint NOT NULL, at timestamptz NOT NULL);
-    CREATE TABLE measured_time (now timestamptz NOT NULL);
-    INSERT INTO measured_time VALUES ('2026-01-01 12:00:00+00');
 """
 
-_CLOCK = """
-    CREATE OR REPLACE FUNCTION idivm.clock() RETURNS timestamptz LANGUAGE sql STABLE
-        RETURN (SELECT t.now FROM public.measured_time AS t)
+_TIME = "current_setting('bench.now')::timestamptz"
+
+_CLOCK = f"""
+    CREATE OR REPLACE FUNCTION idivm.clock() RETURNS timestamptz LANGUAGE sql STABLE RETURN {_TIME};
+    SET bench.now = '2026-01-01 12:00:00+00'
 """
 
 _QUERY = """
@@ -83,7 +83,7 @@ def run(
         for number in range(refreshes + 5):
             _pass_second(connection, events + number * each, keys, each)
             refresh = explained(connection, "SELECT * FROM idivm.refresh('last_hour')")
-            other = explained(connection, _QUERY.format("(SELECT now FROM measured_time)"))
+            other = explained(connection, _QUERY.format(_TIME))
             if number >= 5:
                 refreshed.append(refresh)
                 queried.append(other)
@@ -110,9 +110,9 @@ def run(
 
 def _pass_second(connection: Connection[Any], last: int, keys: int, each: int) -> None:
     """Move the time by a second, in which events arrive."""
-    connection.execute("UPDATE measured_time SET now = now + interval '1 s'")
+    connection.execute(f"SELECT set_config('bench.now', ({_TIME} + interval '1 s')::text, false)")
     connection.execute(
-        "INSERT INTO events SELECT n, n %% %s, n %% 97, now FROM measured_time, generate_series(%s, %s) AS n",
+        f"INSERT INTO events SELECT n, n %% %s, n %% 97, {_TIME} FROM generate_series(%s, %s) AS n",
         [keys, last + 1, last + each],
     )
 
