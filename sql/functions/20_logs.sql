@@ -47,7 +47,7 @@ COMMENT ON FUNCTION idivm.pending_changes(integer) IS 'how many log rows a view 
 
 -- Fail if a segment was truncated after this transaction's snapshot: it would look empty instead of full.
 CREATE OR REPLACE FUNCTION idivm.refuse_recycled_log(view_ids integer[]) RETURNS void
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     IF EXISTS (
@@ -362,7 +362,7 @@ COMMENT ON FUNCTION idivm.most_diff_bytes() IS 'with more pending bytes in the l
 -- one shows how many rows a page has, and a row so far before the end whether more are pending: rows were written nearly
 -- in the order in which their transactions ended.
 CREATE OR REPLACE FUNCTION idivm.has_more_pending(source integer, since idivm.watermark, most bigint) RETURNS boolean
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     segments constant regclass[] := ARRAY['idivm_log.s' || source || '_a', 'idivm_log.s' || source || '_b'];

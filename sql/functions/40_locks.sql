@@ -169,7 +169,7 @@ CREATE OR REPLACE FUNCTION idivm.each_alone(tables regclass[], rights text) RETU
 CREATE OR REPLACE FUNCTION idivm.hold_still(tables regclass[], mode text, synchronous integer[] DEFAULT '{}',
                                             eager boolean DEFAULT false, beside regclass[] DEFAULT '{}',
                                             to_read regclass[] DEFAULT '{}') RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     in_order boolean := tables = '{}' AND to_read = '{}';
@@ -490,7 +490,7 @@ $$;
 -- deadlock. Such a TRUNCATE waits for synchronous views. A transaction that holds them does not wait in the lock queue
 -- and fails when the other one waits for it.
 CREATE OR REPLACE FUNCTION idivm.pin_tables(view_id integer) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     patience interval := nullif(current_setting('lock_timeout'), '0')::interval;
@@ -547,7 +547,7 @@ COMMENT ON FUNCTION idivm.pin_tables(integer) IS
 -- Fail under REPEATABLE READ if another refresh has committed since the snapshot. Under READ COMMITTED the lock of
 -- the view is enough.
 CREATE OR REPLACE FUNCTION idivm.claim_watermark(view_id integer) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     PERFORM FROM idivm.watermarks w WHERE w.view = view_id FOR NO KEY UPDATE;
@@ -562,7 +562,7 @@ $$;
 -- the other views again. A fixed snapshot does not show the new mode: there, the function releases all locks before it
 -- waits, and then fails with 40001 if it needs several.
 CREATE OR REPLACE FUNCTION idivm.lock_apart(view_ids integer[], synchronous integer[]) RETURNS boolean
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     apart integer[] := ARRAY(SELECT id FROM unnest(view_ids) AS id WHERE id <> ALL (synchronous) ORDER BY id);

@@ -10,12 +10,14 @@ CREATE OR REPLACE FUNCTION idivm.few_views() RETURNS integer
 -- ten, and would look up one after the other.
 CREATE OR REPLACE FUNCTION idivm.plan_for_many(view_ids integer[]) RETURNS text
     LANGUAGE sql
-    RETURN CASE WHEN cardinality(view_ids) > 100 THEN pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true) END;
+    RETURN CASE WHEN cardinality(view_ids) > 100 THEN pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true)
+        || pg_catalog.set_config('enable_seqscan', 'on', true) || pg_catalog.set_config('enable_hashjoin', 'on', true) END;
 
 -- Return those of the given views that have drifted, as idivm.has_drifted tells of one view. What most databases have
 -- none of is looked for first, so that no join with all views looks for it.
 CREATE OR REPLACE FUNCTION idivm.drifted_views(view_ids integer[]) RETURNS integer[]
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
     drifted integer[];

@@ -43,10 +43,12 @@ COMMENT ON FUNCTION idivm.with_groups(integer[]) IS 'views with the members of t
 
 -- Return whether a view is paused, or a member of its group is: the others would no longer be one cut with it.
 CREATE OR REPLACE FUNCTION idivm.is_paused(v idivm.views) RETURNS boolean
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT v.paused_mode IS NOT NULL OR v.options ? 'refresh_group' AND EXISTS (
-        SELECT FROM idivm.mates(v.id) AS mate JOIN idivm.views other ON other.id = mate WHERE other.paused_mode IS NOT NULL)
+BEGIN
+    RETURN v.paused_mode IS NOT NULL OR v.options ? 'refresh_group' AND EXISTS (
+        SELECT FROM idivm.mates(v.id) AS mate JOIN idivm.views other ON other.id = mate WHERE other.paused_mode IS NOT NULL);
+END
 $$;
 COMMENT ON FUNCTION idivm.is_paused(idivm.views) IS 'whether a view, or a member of its refresh group, is paused';
 
@@ -122,12 +124,14 @@ COMMENT ON FUNCTION idivm.waits_for(integer) IS 'what the gates of a view and of
 
 -- Return those of the views that may not be refreshed now.
 CREATE OR REPLACE FUNCTION idivm.held_views(view_ids integer[]) RETURNS integer[]
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
-    SELECT coalesce(array_agg(DISTINCT held.id), '{}')
-    FROM idivm.views v
-    CROSS JOIN LATERAL (SELECT v.id UNION ALL SELECT idivm.mates(v.id)) AS held (id)
-    WHERE v.id = ANY (view_ids) AND v.options ? 'gate' AND idivm.gate_wait(v.id) IS NOT NULL
+BEGIN
+    RETURN (SELECT coalesce(array_agg(DISTINCT held.id), '{}')
+            FROM idivm.views v
+            CROSS JOIN LATERAL (SELECT v.id UNION ALL SELECT idivm.mates(v.id)) AS held (id)
+            WHERE v.id = ANY (view_ids) AND v.options ? 'gate' AND idivm.gate_wait(v.id) IS NOT NULL);
+END
 $$;
 COMMENT ON FUNCTION idivm.held_views(integer[]) IS 'those of the given views, with their groups, whose gates are closed';
 

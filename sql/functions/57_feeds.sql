@@ -386,7 +386,7 @@ COMMENT ON FUNCTION idivm.trim_feed(integer) IS 'deletes the changes of a feed t
 -- After a refresh has committed: wake the readers of feeds, and delete old changes. Writers do not notify, because a
 -- transaction with NOTIFY holds a lock of the whole server while it commits.
 CREATE OR REPLACE FUNCTION idivm.announce_feeds(view_ids integer[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     f record;

@@ -89,7 +89,7 @@ $$;
 -- Before a refresh takes its snapshot, direct the writers of long logs to the other segment. Return the sources of
 -- these logs for `note_turns` in the next transaction.
 CREATE OR REPLACE FUNCTION idivm.turn_logs(view_ids integer[], pages integer DEFAULT 64) RETURNS integer[]
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     log record;
@@ -454,7 +454,7 @@ COMMENT ON VIEW idivm.broken_off IS 'interrupted creations and views with missin
 -- Return those sources of some views whose logs may contain consumed rows or may exceed the limit of a view.
 -- Usually there are none. collect_source makes the exact checks.
 CREATE OR REPLACE FUNCTION idivm.collectable(view_ids integer[], pages integer DEFAULT 64) RETURNS SETOF integer
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     RETURN QUERY
