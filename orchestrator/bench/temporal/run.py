@@ -34,10 +34,9 @@ _TABLES = """
     CREATE TABLE events (id bigint PRIMARY KEY, key int NOT NULL, amount bigint NOT NULL, at timestamptz NOT NULL);
 """
 
-_TIME = "current_setting('bench.now')::timestamptz"
-
-_CLOCK = f"""
-    CREATE OR REPLACE FUNCTION idivm.clock() RETURNS timestamptz LANGUAGE sql STABLE RETURN {_TIME};
+_CLOCK = """
+    CREATE OR REPLACE FUNCTION idivm.clock() RETURNS timestamptz LANGUAGE sql STABLE
+        RETURN current_setting('bench.now')::timestamptz;
     SET bench.now = '2026-01-01 12:00:00+00'
 """
 
@@ -83,7 +82,7 @@ def run(
         for number in range(refreshes + 5):
             _pass_second(connection, events + number * each, keys, each)
             refresh = explained(connection, "SELECT * FROM idivm.refresh('last_hour')")
-            other = explained(connection, _QUERY.format(_TIME))
+            other = explained(connection, _QUERY.format("idivm.clock()"))
             if number >= 5:
                 refreshed.append(refresh)
                 queried.append(other)
@@ -110,9 +109,11 @@ def run(
 
 def _pass_second(connection: Connection[Any], last: int, keys: int, each: int) -> None:
     """Move the time by a second, in which events arrive."""
-    connection.execute(f"SELECT set_config('bench.now', ({_TIME} + interval '1 s')::text, false)")
     connection.execute(
-        f"INSERT INTO events SELECT n, n %% %s, n %% 97, {_TIME} FROM generate_series(%s, %s) AS n",
+        "SELECT set_config('bench.now', (idivm.clock() + interval '1 s')::text, false)"
+    )
+    connection.execute(
+        "INSERT INTO events SELECT n, n %% %s, n %% 97, idivm.clock() FROM generate_series(%s, %s) AS n",
         [keys, last + 1, last + each],
     )
 
