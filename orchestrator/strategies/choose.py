@@ -8,7 +8,7 @@ degrees of its most common values make that cheaper.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.algebra.unsupported import Unsupported
@@ -134,12 +134,8 @@ def _over_streams(request: PlanningRequest, wanted: str) -> MaintenancePlan:
             continue
         because = ["it needs no row of a stream but the changed ones"]
         because += [reason.because for reason in plan.evidence.reasons]
-        return plan.because(
-            Reason(name, True, "; ".join((*because, *plan.evidence.notes))),
-            *(refusal for other, refusal in refusals.items() if other != name),
-            prices=plan_cost.current_prices(request, [plan]),
-            missing=plan_cost.missing(request, plan, [plan]),
-        )
+        others = [refusal for other, refusal in refusals.items() if other != name]
+        return _taken(request, plan, name, because, others)
     reasons = "; ".join(f"{name}: {reason.because}" for name, reason in refusals.items())
     raise UnsupportedError(
         f"The query cannot be maintained from the changes of a stream and from states alone ({reasons})."
@@ -192,13 +188,26 @@ def _first(
         because += [reason.because for reason in plan.evidence.reasons]
         if request.time_dependent:
             because.append(f"{request.time_dependent[0]}, so that every refresh recomputes")
-        taken = Reason(name, True, "; ".join((*because, *plan.evidence.notes)))
-        prices = plan_cost.current_prices(request, [plan])
-        missing = plan_cost.missing(request, plan, [plan])
-        return plan.because(taken, *refusals, prices=prices, missing=missing)
+        return _taken(request, plan, name, because, refusals)
     raise UnsupportedError(
         f"The strategy {refusals[0].strategy} cannot maintain this query: {refusals[0].because}."
         " Leave the choice to strategy = auto."
+    )
+
+
+def _taken(
+    request: PlanningRequest,
+    plan: MaintenancePlan,
+    name: Strategy,
+    because: Sequence[str],
+    refusals: Sequence[Reason],
+) -> MaintenancePlan:
+    """Return a plan with the reasons why it was taken, and no other."""
+    return plan.because(
+        Reason(name, True, "; ".join((*because, *plan.evidence.notes))),
+        *refusals,
+        prices=plan_cost.current_prices(request, [plan]),
+        missing=plan_cost.missing(request, plan, [plan]),
     )
 
 
@@ -221,12 +230,7 @@ def _cheapest(
         if size <= most:
             continue
         because = f"the {what} has more than {most} {parts}, so that no other was weighed"
-        taken = Reason(Strategy.ID, True, "; ".join((because, *first.evidence.notes)))
-        return first.because(
-            taken,
-            prices=plan_cost.current_prices(request, [first]),
-            missing=plan_cost.missing(request, first, [first]),
-        )
+        return _taken(request, first, Strategy.ID, [because], [])
     variants = _variants(request, first)
     tree = variants.get(Strategy.VIEW_TREE)
     if tree is not None:

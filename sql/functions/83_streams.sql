@@ -44,8 +44,7 @@ CREATE OR REPLACE FUNCTION idivm.create_stream(
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    parts text[] := parse_ident(name);
-    shown text;
+    shown text := idivm.name_to_create(name, path);
     created regclass;
     kept text;
 BEGIN
@@ -60,7 +59,6 @@ BEGIN
             MESSAGE = format('a stream cannot read the format %s', format), HINT = 'Take csv, json, parquet or orc.';
     END IF;
     PERFORM set_config('search_path', path, true);
-    shown := format('%I.%I', CASE cardinality(parts) WHEN 1 THEN current_schema() ELSE parts[1] END, parts[cardinality(parts)]);
     EXECUTE format('CREATE TABLE %s (%s)', shown, columns);
     PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
     created := shown::regclass;

@@ -195,24 +195,17 @@ $$;
 COMMENT ON FUNCTION idivm.show_query(text, text[], text, text, boolean, text) IS
     'turns a relation into an ordinary view of a query, until an orchestrator plans it';
 
-CREATE OR REPLACE FUNCTION idivm.create_view(
-    name text, query text, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
-    options jsonb DEFAULT '{}', if_not_exists boolean DEFAULT false, with_data boolean DEFAULT true,
-    path text DEFAULT pg_catalog.current_setting('search_path'), relation text DEFAULT NULL)
-    RETURNS regclass
+-- Return the full name of a relation that a caller with this search_path creates.
+CREATE OR REPLACE FUNCTION idivm.name_to_create(name text, path text) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     parts text[] := parse_ident(name);
-    wanted jsonb := idivm.checked_options(
-        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness, 'relation', create_view.relation)));
-    shown text;
-    view regclass;
 BEGIN
     IF cardinality(parts) = 1 THEN
         PERFORM set_config('search_path', path, true);
-        parts := ARRAY[current_schema()::text, parts[1]];
-        PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
+        parts := ARRAY[pg_catalog.current_schema()::pg_catalog.text, parts[1]];
+        PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     END IF;
     IF cardinality(parts) > 2 OR parts[1] IS NULL THEN
         RAISE invalid_schema_name USING
@@ -221,7 +214,24 @@ BEGIN
         RAISE invalid_schema_name USING
             MESSAGE = format('the schema %s is idivm''s own; create %s in another one', parts[1], parts[2]);
     END IF;
-    shown := format('%I.%I', parts[1], parts[2]);
+    RETURN format('%I.%I', parts[1], parts[2]);
+END
+$$;
+COMMENT ON FUNCTION idivm.name_to_create(text, text) IS 'the full name of a relation that a caller with a search_path creates';
+
+CREATE OR REPLACE FUNCTION idivm.create_view(
+    name text, query text, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
+    options jsonb DEFAULT '{}', if_not_exists boolean DEFAULT false, with_data boolean DEFAULT true,
+    path text DEFAULT pg_catalog.current_setting('search_path'), relation text DEFAULT NULL)
+    RETURNS regclass
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    wanted jsonb := idivm.checked_options(
+        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness, 'relation', create_view.relation)));
+    shown text := idivm.name_to_create(name, path);
+    view regclass;
+BEGIN
     IF to_regclass(shown) IS NOT NULL THEN
         IF if_not_exists THEN
             RAISE NOTICE '% exists already, skipping', shown;

@@ -191,6 +191,8 @@ def test_what_needs_the_rows_is_refused(orc: Orchestrator, tmp_path: Path) -> No
     ):
         with pytest.raises(IdivmError, match=f"cannot have {what}"):
             orc.create_stream("other", columns, tmp_path)
+    with pytest.raises(IdivmError, match="the schema idivm_state is idivm's own"):
+        orc.create_stream("idivm_state.other", "a int", tmp_path)
 
 
 def test_rows_that_only_come_keep_their_extremes(orc: Orchestrator, tmp_path: Path) -> None:
