@@ -75,10 +75,13 @@ def of_class(source: Source, change: ChangeClass) -> str:
     return f"{written}({_short(c.name for c in source.columns if c.attnum in change.touched)})"
 
 
-def reading(source: Source, classes: Iterable[ChangeClass]) -> str:
+def reading(source: Source, classes: Iterable[ChangeClass], grows: bool = False) -> str:
     """Return the line of a step that reads changes."""
     diffs = ", ".join(of_class(source, change) for change in classes)
-    return f"read {diffs}" if diffs else f"recompute if {source.name} has changed"
+    if not diffs:
+        return f"recompute if {source.name} has changed"
+    others = f"; recompute if rows of {source.name} were updated or deleted" if grows else ""
+    return f"read {diffs}{others}"
 
 
 def computing(step: Assign, plan: Operator, diffs: Mapping[str, str]) -> str:

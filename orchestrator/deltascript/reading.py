@@ -74,7 +74,8 @@ def _read_log(program: Program, source: Source, step: ReadChanges | None, names:
     known = names.sources[source.oid]
     read = step is not None and bool(step.classes)
     keyed = read and bool(known.key)
-    counted = _into(_counts(None), [SQL("FROM {};").format(_pending(known))])
+    counts = _counts(step is not None and step.growing)
+    counted = _into(counts, [SQL("FROM {};").format(_pending(known))])
     code = [
         *(_by_key(step, known, names) if step is not None and keyed else counted),
         SQL("pending := pending + taken; rebuild := coalesce(truncated, false);"),
@@ -113,15 +114,26 @@ def _has_more(program: Program, step: ReadChanges, source: SourceNames, names: N
     return [more.format(Literal(names.id), Literal(source.id), Literal(least))]
 
 
-def _counts(key: Composable | None) -> list[tuple[Composable, str]]:
-    """Return the values that are computed for every log, and the variables that receive them."""
+def _counts(
+    grows: bool, key: Composable | None = None, differs: Composable | None = None
+) -> list[tuple[Composable, str]]:
+    """Return the values that are computed for every log, and the variables that receive them.
+
+    If rows are only added to the source, any other change leads to a recomputation, except an update
+    of which `differs` says that the view does not see it.
+    """
     counts: list[tuple[Composable, str]] = [(SQL("count(*)"), "taken")]
     if key is not None:
         counts.append((SQL("count(DISTINCT {})").format(key), "keys"))
+    truncated: Composable = SQL("c.op = 'T'")
+    if grows and differs is None:
+        truncated = SQL("c.op <> 'I'")
+    elif grows:
+        truncated = SQL("c.op IN ('D', 'T') OR c.op = 'U' AND {}").format(differs)
     return [
         *counts,
         (SQL("max(c.seq) FILTER (WHERE c.xid = own)"), "last"),
-        (SQL("bool_or(c.op = 'T')"), "truncated"),
+        (SQL("bool_or({})").format(truncated), "truncated"),
     ]
 
 
@@ -248,9 +260,11 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Lines:
     collected = _collected(step, [condition(change) for change in step.classes], called)
     key = [SQL("coalesce({}, {})").format(field("new", k), field("old", k)) for k in in_key]
     net = SQL("{}(since) AS c").format(_log(source, "_net_changes"))
+    read = {attnum for attnum, _ in step.fields}
+    differs = differing(c for c in step.source.columns if c.attnum in read)
     return [
         *_into(
-            [*collected, *_counts(_distinguished(key, in_key))],
+            [*collected, *_counts(step.growing, _distinguished(key, in_key), differs)],
             _with_change(step, source, names, _pending(source)),
         ),
         *when(

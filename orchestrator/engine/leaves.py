@@ -49,7 +49,8 @@ class _Changes:
     """The columns of the leaf, and the names of their fields without the prefix `old_` or
     `new_`."""
     ids: tuple[Column, ...]
-    deleted: str
+    deleted: str | None
+    """None for a table to which rows are only added."""
     inserted: str
     updates: tuple[tuple[str, frozenset[Column]], ...]
     """The variables of updates, with the columns that they touch."""
@@ -65,7 +66,8 @@ class _Changes:
 
     def diffs(self) -> Iterator[Diff]:
         """Yield the changes as diffs."""
-        yield Delete(self.side(self.deleted, "old", self.ids), self.ids)
+        if self.deleted is not None:
+            yield Delete(self.side(self.deleted, "old", self.ids), self.ids)
         yield Insert(self.side(self.inserted, "new", self.fields))
         rest = [column for column in self.fields if column not in self.ids]
         for variable, touched in self.updates:
@@ -84,7 +86,8 @@ class _Changes:
 
     def deleted_and_inserted(self) -> Iterator[Part]:
         """Yield the deletes and inserts as parts of a bag."""
-        yield -1, self.side(self.deleted, "old", self.fields)
+        if self.deleted is not None:
+            yield -1, self.side(self.deleted, "old", self.fields)
         yield 1, self.side(self.inserted, "new", self.fields)
 
 
@@ -124,7 +127,7 @@ class ChangesApart:
 
 def changes_apart(scan: Scan, composer: Composer) -> ChangesApart:
     """Return the change of a table that may change."""
-    changes = _table_changes(scan, (), composer)
+    changes = _table_changes(scan, (), composer, scan.table.oid in composer.growing)
     return ChangesApart(
         composer.union(scan.columns, list(changes.parts())),
         composer.union(scan.columns, list(changes.deleted_and_inserted())),
@@ -144,12 +147,12 @@ class Sides:
 
 def sides(scan: Scan, composer: Composer) -> Sides | None:
     """Return both versions of the changed rows of a table, or None if no key identifies its rows."""
-    changes = _table_changes(scan, (), composer)
+    changes = _table_changes(scan, (), composer, grows=False)
     if not changes.ids:
         return None
     updates = [variable for variable, _ in changes.updates]
     old: list[Part] = [
-        (-1, changes.side(v, "old", changes.fields)) for v in (*updates, changes.deleted)
+        (-1, changes.side(v, "old", changes.fields)) for v in (*updates, changes.deleted) if v
     ]
     new: list[Part] = [
         (1, changes.side(v, "new", changes.fields)) for v in (*updates, changes.inserted)
@@ -203,7 +206,9 @@ def reads(composer: Composer) -> Iterator[ReadChanges]:
             if attnum in compared or read_fields & {f"old_{name}", f"new_{name}"}
         )
         if needed:
-            yield ReadChanges(source, shape, fields, tuple(needed), reading(source, needed))
+            grows = oid in composer.growing
+            line = reading(source, needed, grows)
+            yield ReadChanges(source, shape, fields, tuple(needed), line, grows)
     for oid in sorted(composer.static):
         source = composer.sources[oid]
         yield ReadChanges(source, "", (), (), reading(source, ()))
@@ -280,7 +285,7 @@ def _changes(
     if isinstance(leaf, Scan):
         if leaf.table.oid in composer.static:
             return None
-        return _table_changes(leaf, conditional, composer)
+        return _table_changes(leaf, conditional, composer, leaf.table.oid in composer.growing)
     if isinstance(leaf, StateScan):
         if not any(isinstance(step, Apply) and step.state == leaf.role for step in composer.steps):
             return None
@@ -295,7 +300,7 @@ def _changes(
 
 
 def _table_changes(
-    scan: Scan, conditional: Sequence[frozenset[Column]], composer: Composer
+    scan: Scan, conditional: Sequence[frozenset[Column]], composer: Composer, grows: bool
 ) -> _Changes:
     source, columns = _captured(scan, composer)
     names = dict(fields_of(source))
@@ -316,9 +321,11 @@ def _table_changes(
     return _Changes(
         {column: names[captured.attnum] for column, captured in columns.items()},
         ids,
-        variable(ChangeKind.DELETE),
+        None if grows else variable(ChangeKind.DELETE),
         variable(ChangeKind.INSERT),
-        tuple((variable(ChangeKind.UPDATE, touched), touched) for touched in sets if touched),
+        ()
+        if grows
+        else tuple((variable(ChangeKind.UPDATE, touched), touched) for touched in sets if touched),
         composer,
     )
 

@@ -37,6 +37,7 @@ class ViewOptions(TypedDict, total=False):
     epsilon: str | float
     partition: Literal["single", "double"]
     static: str
+    append_only: str
     factorizable: str
     initialise: Literal["postgresql", "spark"]
     on_drop: Literal["note", "restore"]
@@ -52,7 +53,16 @@ MODES = _ALLOWED["maintain"]
 """When a view is updated: by refreshes, after each statement, at each commit, or by refreshes and reads."""
 
 _FREE = (
-    *("updatable", "refresh_group", "gate", "variable_order", "epsilon", "static", "factorizable"),
+    *(
+        "updatable",
+        "refresh_group",
+        "gate",
+        "variable_order",
+        "epsilon",
+        "static",
+        "append_only",
+        "factorizable",
+    ),
 )
 """Options whose values are only checked when the view is planned, for example names of tables."""
 
@@ -110,6 +120,8 @@ class ParsedOptions:
     static: str | None = None
     """Tables that rarely change, for example item, census. A change of such a table recomputes the
     view."""
+    append_only: str | None = None
+    """Tables to which rows are only added. A change or a deletion of their rows recomputes the view."""
     factorizable: str | None = None
     """Matrices that change by whole rows or outer products; a view tree stores such changes as
     factors."""
@@ -220,18 +232,27 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ParsedOptions:
             allowed = " or ".join(_ALLOWED[name])
             raise UsageError(f"{name} = {value} is not available; it can be {allowed}.")
         chosen[name] = text
-    if chosen.get("feed") == "on" and chosen.get("maintain") == "on_read":
-        raise UsageError(
-            "feed = on is not available with maintain = on_read, whose reads show changes before a refresh adds"
-            " them to the feed; choose another mode."
-        )
-    _refuse_waiting(ParsedOptions(**chosen))
-    if chosen.get("relation") == "table" and chosen.get("maintain") == "on_read":
-        raise UsageError(
-            "relation = table is not available with maintain = on_read, whose reads show changes that no refresh has"
-            " written to the table yet; choose another mode."
-        )
-    return ParsedOptions(**chosen)
+    options = ParsedOptions(**chosen)
+    _refuse_waiting(options)
+    if options.maintain == "on_read":
+        for is_given, option, why in (
+            (
+                options.feed == "on",
+                "feed = on",
+                "show changes before a refresh adds them to the feed",
+            ),
+            (
+                options.relation == "table",
+                "relation = table",
+                "show changes that no refresh has written to the table yet",
+            ),
+            (options.append_only, "append_only", "show pending updates and deletes too"),
+        ):
+            if is_given:
+                raise UsageError(
+                    f"{option} is not available with maintain = on_read, whose reads {why}; choose another mode."
+                )
+    return options
 
 
 def _refuse_waiting(options: ParsedOptions) -> None:

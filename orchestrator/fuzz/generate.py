@@ -10,6 +10,7 @@ from psycopg.sql import Identifier
 
 from orchestrator.fuzz.case import Case, View, maintained
 from orchestrator.fuzz.options import (
+    APPEND_ONLY,
     CACHES,
     EPSILONS,
     FEEDS,
@@ -200,6 +201,14 @@ class _ViewMaker:
             return item
         return ", ".join(f"{name}: {self.options.choice(EPSILONS)}" for name in plain)
 
+    def _append_only(self, query: Query) -> list[tuple[str, str]]:
+        """Return the option that names some of the tables that a query reads."""
+        text = query.sql.as_string(None)
+        read = [model.path[1] for model in self.schema.models if model.name.as_string(None) in text]
+        names = [name for name in read if "," not in name and name == name.strip()]
+        chosen = ", ".join(name for name in names if self.options.random() < 0.7)
+        return [("append_only", chosen)] if chosen else []
+
     def _options(self, query: Query) -> tuple[tuple[str, str], ...]:
         strategy, mode = self.options.choice(self.strategies), self.options.choice(self.modes)
         mode = "deferred" if self.grouped else mode
@@ -211,6 +220,8 @@ class _ViewMaker:
         )
         if self.grouped and self.options.random() < 0.7:
             result = (*result, ("refresh_group", GROUP))
+        if mode != "on_read" and self.options.random() < APPEND_ONLY:
+            result = (*result, *self._append_only(query))
         if strategy == "viewtree":
             representation = self.options.choice(REPRESENTATIONS)
             relation = relation if representation == "listing" else "view"

@@ -23,6 +23,9 @@ RELATIONS = ("view", "view", "table")
 FEEDS = ("off", "off", "on")
 """Values for `WITH (feed = ...)`; the feeds are replayed after each refresh."""
 
+APPEND_ONLY = 0.15
+"""The share of views for which some tables are declared to gain rows only, whatever happens to their rows."""
+
 GROUP = "fuzz"
 """The refresh group of some views."""
 

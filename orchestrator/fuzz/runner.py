@@ -144,7 +144,8 @@ class Runner(Acts):
         The function returns the view with its final options, and its strategy.
         """
         given = dict(view.options)
-        wanted = (given, {**given, **_ANYHOW}, {**given, **_ALWAYS})
+        rest = {name: value for name, value in given.items() if name != "append_only"}
+        wanted = (given, {**rest, **_ANYHOW}, {**rest, **_ALWAYS})
         for number, options in enumerate(wanted):
             configured = dataclasses.replace(view, options=tuple(options.items()))
             try:
@@ -169,6 +170,9 @@ class Runner(Acts):
         except UnsupportedError:
             raise
         except IdivmError as error:
+            if str(error).startswith("append_only names "):
+                # The query does not need the table, or reads another one of the same name.
+                raise UnsupportedError(str(error)) from error
             raise failed("replace" if replace else "create", error) from error
 
     def _valid(self, view: View) -> bool:

@@ -87,6 +87,7 @@ def request_for(
         missing = [str(unsupported) for unsupported in analysis.unsupported]
         algebra, tree = "not modelled: " + "; ".join(missing), {"unsupported": missing}
     epsilon, own = epsilons(options.epsilon)
+    streams = stream_tables(connection, used)
     return PlanningRequest(
         columns=tuple(Column(column.name, column.type) for column in analysis.columns),
         sources=sources,
@@ -122,9 +123,10 @@ def request_for(
         statistics=_statistics(connection, analysis.sources, sources, known),
         static=_static(analysis, sources, options),
         factorizable=_named(analysis, sources, "factorizable", options.factorizable),
-        streams={
-            oid: table.op is not None for oid, table in stream_tables(connection, used).items()
-        },
+        streams=frozenset(streams),
+        growing=_named(analysis, sources, "append_only", options.append_only).union(
+            oid for oid, table in streams.items() if table.op is None
+        ),
         factorized=options.representation == "factorized",
         feed=options.feed == "on",
         table=options.relation == "table",

@@ -76,8 +76,10 @@ class PlanningRequest:
     """Whether the result is stored as views of a tree whose join it is, and not row by row."""
     table: bool = False
     """Whether users read the rows in a table, to which refreshes carry the changes of the content."""
-    streams: Mapping[int, bool] = field(default_factory=dict)
-    """The tables whose rows stay in files, so that a refresh cannot read them, and whether rows are deleted."""
+    streams: frozenset[int] = frozenset()
+    """The oids of tables whose rows stay in files, so that a refresh cannot read them."""
+    growing: frozenset[int] = frozenset()
+    """The oids of tables to which rows are only added, so that any other change leads to a recomputation."""
     feed: bool = False
     """Whether the changes of the rows are kept, for which a table must hold the rows."""
     variable_order: str | None = None
@@ -92,11 +94,6 @@ class PlanningRequest:
     """User-defined rings, by the names of their aggregates as in `Aggregate.function`."""
     double: bool = False
     """Whether all relations of a triangle are divided by both of their variables."""
-
-    @property
-    def growing(self) -> frozenset[int]:
-        """The tables, by oid, whose changes are all inserts."""
-        return frozenset(oid for oid, deletes in self.streams.items() if not deletes)
 
     @property
     def unmodelled(self) -> Unsupported:

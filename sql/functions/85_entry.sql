@@ -34,6 +34,7 @@ BEGIN ATOMIC
         ('epsilon', ''),
         ('partition', '^(single|double)$'),
         ('static', ''),
+        ('append_only', ''),
         ('factorizable', ''),
         ('initialise', '^(postgresql|spark)$'),
         ('on_drop', '^(note|restore)$'),
@@ -76,6 +77,10 @@ BEGIN
     ELSIF checked ->> 'relation' = 'table' AND checked ->> 'maintain' = 'on_read' THEN
         RAISE invalid_parameter_value USING
             MESSAGE = 'relation = table is not available with maintain = on_read, whose reads show changes that no refresh has written to the table yet',
+            HINT = 'Choose another mode.';
+    ELSIF checked ->> 'append_only' <> '' AND checked ->> 'maintain' = 'on_read' THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'append_only is not available with maintain = on_read, whose reads show pending updates and deletes too',
             HINT = 'Choose another mode.';
     END IF;
     PERFORM idivm.check_timing(checked);

@@ -78,6 +78,9 @@ class ReadChanges:
     classes: tuple[ChangeClass, ...]
     notation: str = ""
     """The step as one line, in relational notation."""
+    growing: bool = False
+    """Whether rows are only added to the source, so that any other change leads to a
+    recomputation."""
 
 
 @dataclass(frozen=True)

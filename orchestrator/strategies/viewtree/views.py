@@ -97,6 +97,7 @@ class Views:
             used_symbols((request.recognized or request.plan).root),
             request.types,
             request.static,
+            growing=request.growing,
         )
         for column, _ in form.groups:
             if column.symbol not in self.composer.types and column.type == "text":

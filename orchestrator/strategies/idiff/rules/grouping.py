@@ -244,7 +244,7 @@ def _add(
     removed = Column(composer.symbols.fresh("removed"), "bigint")
     # If a group loses rows, its change may hold a value that no row has, so the group is not new.
     more = "x > 0 AND r = 0" if groups.may_lose else "x > 0"
-    parts = {"fewer": "x < 0", "more": more} if by else {}
+    parts = {"fewer": "x < 0", "more": more} if by and not groups.grows else {}
     parts |= {"doubtful": "r > 0"} if groups.may_lose else {}
     conditions = [(name, _fill_in(text, x=rows, r=removed)) for name, text in parts.items()]
     grouped: Operator = _change_of_groups(groups, changed, values, removed, composer)
@@ -264,7 +264,7 @@ def _add(
     added = {c: filled("x + y", x=stored[c], y=c) for c in groups.numbers}
     if lost is not None and groups.looks is not None:
         upkeep.delete(lost, by)
-    if by:
+    if by and not groups.grows:
         upkeep.delete(subsets[0], by, filled("x = 0", x=added[rows]))
     sets = [
         *added.items(),
@@ -289,7 +289,8 @@ def _add(
         items = [Item(item.aggregate.column, item.value_of(alone)) for item in groups.added]
         items += [Item(item.column, Scalar.column(item.inserted)) for item in extremes]
         items += [Item(column, Scalar.column(new)) for column, new in new_columns.items()]
-        upkeep.insert(Projection(subsets[1], (*map(Item.kept, (*by, *groups.numbers)), *items)))
+        more_rows = delta if groups.grows else subsets[1]
+        upkeep.insert(Projection(more_rows, (*map(Item.kept, (*by, *groups.numbers)), *items)))
 
 
 def _with_ordered(
