@@ -129,7 +129,7 @@ def factorize(delta: Relation, name: str, composer: Composer) -> tuple[Relation,
             Aggregate(other, filled("max(x)", x=ranks[1])),
         ),
     )
-    division = composer.column("way")
+    division = composer.column("division")
     # Divide by rows or columns if they hold many keys each; else as one product if all keys are present.
     text = (
         f"CASE WHEN n < {MANY} THEN NULL WHEN 4 * x * x <= n AND x <= y THEN {_BY_FIRST}"
@@ -187,9 +187,9 @@ def factorize(delta: Relation, name: str, composer: Composer) -> tuple[Relation,
             Item(
                 column,
                 filled(
-                    f"(CASE way WHEN {own} THEN 1 WHEN {other_division} THEN held"
+                    f"(CASE division WHEN {own} THEN 1 WHEN {other_division} THEN held"
                     f" ELSE factors[{behind}] END)::{part.type}",
-                    way=new[division],
+                    division=new[division],
                     held=most[part],
                     factors=new[factors[part]],
                     place=rank_of_key,
