@@ -47,28 +47,28 @@ VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
     "eager": (
         "SELECT region, sum(balance * rate) AS worth, count(*) AS n FROM accounts a"
         " JOIN branches b ON b.id = a.branch GROUP BY region",
-        {"maintain": "eager"},
+        {"maintain": "eager", "feed": "on"},
     ),
     "committed": (
         "SELECT branch, sum(balance) AS total FROM accounts GROUP BY branch",
-        {"maintain": "on_commit"},
+        {"maintain": "on_commit", "feed": "on"},
     ),
     "joined": (
         "SELECT a.id, owner, region, balance FROM accounts a LEFT JOIN branches b ON b.id = a.branch",
-        {"staleness": "500ms"},
+        {"staleness": "500ms", "feed": "on"},
     ),
     "totals": (
         "SELECT kind AS größe, sum(amount) AS total, count(*) AS n FROM events GROUP BY kind",
-        {},
+        {"feed": "on"},
     ),
     "moods_of": (
         "SELECT at, mood, count(*) AS n FROM events WHERE mood <> 'süß' GROUP BY 1, 2",
         {},
     ),
-    "fees": ("SELECT owner, max(fee(balance)) AS fee FROM accounts GROUP BY owner", {}),
+    "fees": ("SELECT owner, max(fee(balance)) AS fee FROM accounts GROUP BY owner", {"feed": "on"}),
     "ranks": (
         "SELECT owner, rank() OVER (ORDER BY sum(balance)) AS place FROM accounts GROUP BY owner",
-        {"log_limit": "4MB", "on_log_limit": "rebuild"},
+        {"log_limit": "4MB", "on_log_limit": "rebuild", "feed": "on"},
     ),
     "guests": ('SELECT owner, count(*) AS n FROM "gäste" GROUP BY owner', {}),
     "above": ("SELECT count(*) AS n, sum(total) AS s FROM totals", {}),
@@ -76,6 +76,9 @@ VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
     "lines": ("SELECT id, page, amount FROM ledger", {"maintain": "on_commit"}),
     "biggest": ("SELECT page, max(amount) AS m FROM ledger GROUP BY page", {}),
 }
+
+FOLLOWED = tuple(name for name, (_, options) in VIEWS.items() if "feed" in options)
+"""The views of which a consumer keeps copies by their feeds."""
 
 Act: TypeAlias = Callable[[Orchestrator, int, random.Random], object]
 

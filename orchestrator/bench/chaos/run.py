@@ -1,9 +1,10 @@
 """Run writers, refreshes and DDL, kill everything in turn, and check that all is right.
 
 Two databases with different encodings have writers with prepared transactions, DDL, GRANT and
-REVOKE. A publisher sends changes to one of them by logical replication. In two more databases, the
-fuzzer makes tables, views and DDL. Sessions and servers are killed and restarted, and the disk
-fills up. Work that fails for these reasons is tried again, as an application would do.
+REVOKE, and a consumer that keeps copies of views by their feeds. A publisher sends changes to one of
+them by logical replication. In two more databases, the fuzzer makes tables, views and DDL. Sessions,
+consumers and servers are killed and restarted, and the disk fills up. Work that fails for these
+reasons is tried again, as an application would do.
 
 The run fails if a view differs from its query, if views cause an error of a writer or a deadlock,
 or if a person would have to repair anything.
@@ -139,12 +140,13 @@ def _go_on(chaos: Storm, seconds: float, say: Callable[[str], None]) -> None:
         ]
         for place in WRITTEN:
             chaos.serve(place)
+            chaos.follow(place)
         try:
             say(f"{seconds / 60:g} minutes of chaos, seed {shared.seed}")
             acts = [chaos.strike, chaos.administer, lambda: published.write(shared)]
             act_until(shared, acts, seconds)
         finally:
-            for process in chaos.serving.values():
+            for process in (*chaos.serving.values(), *chaos.following.values()):
                 process.terminate()
                 process.wait()
         # The last kill may have stopped the server, and the workers wait for it.
@@ -184,6 +186,7 @@ def _report(shared: Shared, described: dict[str, str], say: Callable[[str], None
         for what in (
             *("transactions of writers", "transactions of the publisher"),
             *("comparisons of all views", "comparisons of generated views"),
+            "comparisons of copies by feeds",
         )
     ]
     return Report("chaos", described, (*counted, *findings), tuple(bars))

@@ -17,7 +17,7 @@ import psycopg
 
 from orchestrator.api import connect
 from orchestrator.bench.chaos import acts as chaos_acts
-from orchestrator.bench.chaos import published
+from orchestrator.bench.chaos import follow, published
 from orchestrator.bench.chaos.shared import (
     DEADLOCK_LINES,
     FULL_FOR,
@@ -38,6 +38,7 @@ class Storm:
     shared: Shared
     disk: Path | None
     serving: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    following: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     # Activity -----------------------------------------------------------------------------------
 
@@ -76,7 +77,8 @@ class Storm:
         chance = random.Random(f"{self.shared.seed} blows")
         blows = [
             *(self._cancel, self._serve, self._session, self._full_disk, self._backend),
-            *(self._cancel, self._restart, self._session, self._full_disk, self._postmaster),
+            *(self._consumer, self._restart, self._session, self._full_disk, self._postmaster),
+            self._consumer,
         ]
         number = 0
         while not self.shared.stop.wait(KILL_EVERY):
@@ -156,6 +158,26 @@ class Storm:
             env={**os.environ, "IDIVM_DSN": self.shared.dsn(place.name)},
         )
 
+    def _consumer(self, chance: random.Random) -> None:
+        place = chance.choice(WRITTEN)
+        self.following[place.name].kill()
+        self.following[place.name].wait()
+        self.shared.count("kill -9 of a consumer of feeds")
+        self.follow(place)
+
+    def follow(self, place: Place) -> None:
+        """Start a consumer of the feeds of a database."""
+        copies = self._copies(place)
+        copies.mkdir(parents=True, exist_ok=True)
+        self.following[place.name] = subprocess.Popen(
+            [sys.executable, "-m", follow.__name__, str(copies), *chaos_acts.FOLLOWED],
+            env={**os.environ, "IDIVM_DSN": self.shared.dsn(place.name)},
+        )
+
+    def _copies(self, place: Place) -> Path:
+        """Return the folder with the consumer's copies of views."""
+        return self.shared.server.home / "copies" / place.name
+
     # End ----------------------------------------------------------------------------------------
 
     def compare_all(self) -> None:
@@ -171,6 +193,7 @@ class Storm:
             )
         for place in WRITTEN:
             self._compare(place)
+            self._compare_copies(place)
         for line in self._deadlocks_of_workers():
             self.shared.record("deadlocks of writers", f"in a worker of the server: {line}")
 
@@ -190,6 +213,17 @@ class Storm:
                     self.shared.record(
                         "manual steps", f"{place.name}: {finding.subject}: {finding.sentence}"
                     )
+
+    def _compare_copies(self, place: Place) -> None:
+        """Compare the copies that the consumer kept by the feeds, and count what it reported."""
+        copies, dsn = self._copies(place), self.shared.dsn(place.name)
+        follow.follow_all(dsn, chaos_acts.FOLLOWED, copies, live=False)
+        for line in follow.reported(copies, follow.DIFFERENCES):
+            self.shared.record("differences", f"{place.name}: {line}")
+        for line in follow.reported(copies, follow.ERRORS):
+            self.shared.outcome.met[f"consumers: {line}"] += 1
+        compared = follow.reported(copies, follow.COUNTED)
+        self.shared.count("comparisons of copies by feeds", len(compared))
 
     def _deadlocks_of_workers(self) -> list[str]:
         """Return the deadlocks of apply workers from the log; no client receives these errors."""
