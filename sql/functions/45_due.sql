@@ -85,9 +85,9 @@ END
 $$;
 COMMENT ON FUNCTION idivm.drifted_views(integer[]) IS 'those of the given views that have drifted';
 
--- Return those of the given views for which the logs hold changes. Each log is read once: the transactions that one of
--- the views may not have consumed are compared with each watermark.
-CREATE OR REPLACE FUNCTION idivm.pending_views(view_ids integer[]) RETURNS integer[]
+-- Return those of the given views for which the logs hold changes, or `at_least` one of them. Each log is read once: the
+-- transactions that one of the views may not have consumed are compared with each watermark.
+CREATE OR REPLACE FUNCTION idivm.pending_views(view_ids integer[], at_least integer DEFAULT NULL) RETURNS integer[]
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
@@ -98,6 +98,7 @@ DECLARE
     late record;
 BEGIN
     PERFORM idivm.plan_for_many(view_ids);
+    -- CASE keeps the planner from asking about all views before it joins them with those of the log.
     FOR log IN
         SELECT one.source, one.floor, one.views
         FROM (SELECT vs.source, array_agg(w.view) AS views,
@@ -108,12 +109,13 @@ BEGIN
                                 to_regclass('idivm_log.s' || one.source || '_b'))
           AND NOT idivm.capture_is_broken(one.source)
     LOOP
+        EXIT WHEN cardinality(pending) >= at_least;
         -- The last page of a long log shows most views that have something to do.
-        IF pg_relation_size(to_regclass('idivm_log.s' || log.source || '_a'))
+        IF cardinality(log.views) = 1 OR pg_relation_size(to_regclass('idivm_log.s' || log.source || '_a'))
            + pg_relation_size(to_regclass('idivm_log.s' || log.source || '_b')) > most_bytes THEN
             pending := pending || ARRAY(
                 SELECT w.view FROM unnest(log.views) AS id JOIN idivm.watermarks w ON w.view = id
-                WHERE idivm.has_any(log.source, w.mark));
+                WHERE CASE WHEN w.view = id THEN idivm.has_any(log.source, w.mark) END);
             CONTINUE;
         END IF;
         EXECUTE format(
@@ -123,24 +125,26 @@ BEGIN
         CONTINUE WHEN late.xids IS NULL;
         pending := pending || CASE WHEN cardinality(late.xids) < most THEN ARRAY(
             SELECT w.view FROM unnest(log.views) AS id JOIN idivm.watermarks w ON w.view = id
-            WHERE EXISTS (SELECT FROM unnest(late.xids, late.seqs) AS c (xid, seq)
-                          WHERE idivm.is_pending(c.xid, c.seq, w.mark, log.source)))
+            WHERE CASE WHEN w.view = id THEN EXISTS (
+                SELECT FROM unnest(late.xids, late.seqs) AS c (xid, seq)
+                WHERE idivm.is_pending(c.xid, c.seq, w.mark, log.source)) END)
         ELSE ARRAY(
             SELECT w.view FROM unnest(log.views) AS id JOIN idivm.watermarks w ON w.view = id
-            WHERE idivm.has_any(log.source, w.mark)) END;
+            WHERE CASE WHEN w.view = id THEN idivm.has_any(log.source, w.mark) END) END;
     END LOOP;
     RETURN pending;
 END
 $$;
-COMMENT ON FUNCTION idivm.pending_views(integer[]) IS 'those of the given views for which the change logs hold changes';
+COMMENT ON FUNCTION idivm.pending_views(integer[], integer) IS 'those of the given views for which the change logs hold changes';
 
--- Return those of the given views that are not up to date, or that a refresh has to look at for another reason.
-CREATE OR REPLACE FUNCTION idivm.due_views(view_ids integer[]) RETURNS integer[]
+-- Return those of the given views that are not up to date, or that a refresh has to look at for another reason. The
+-- caller may know for which the logs hold changes.
+CREATE OR REPLACE FUNCTION idivm.due_views(view_ids integer[], pending integer[] DEFAULT NULL) RETURNS integer[]
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     PERFORM idivm.plan_for_many(view_ids);
-    RETURN idivm.drifted_views(view_ids) || idivm.pending_views(view_ids) || ARRAY(
+    RETURN idivm.drifted_views(view_ids) || coalesce(pending, idivm.pending_views(view_ids)) || ARRAY(
         SELECT v.id FROM unnest(view_ids) AS id JOIN idivm.views v USING (id) LEFT JOIN idivm.watermarks w ON w.view = id
         WHERE v.status <> 'ready' OR v.time_dependent OR idivm.is_foreign(w)
               OR v.has_clock AND idivm.clock_moved(v.id)
@@ -148,11 +152,11 @@ BEGIN
         SELECT e.view FROM unnest(view_ids) AS id JOIN idivm.view_errors e ON e.view = id);
 END
 $$;
-COMMENT ON FUNCTION idivm.due_views(integer[]) IS 'those of the given views that a refresh has something to do for';
+COMMENT ON FUNCTION idivm.due_views(integer[], integer[]) IS 'those of the given views that a refresh has something to do for';
 
 -- Return the views of a refresh of these views that have something to do, or will have it once the views below them
--- are refreshed; lower views first.
-CREATE OR REPLACE FUNCTION idivm.due(view_ids integer[]) RETURNS integer[]
+-- are refreshed; lower views first. The caller may know for which of the given views the logs hold changes.
+CREATE OR REPLACE FUNCTION idivm.due(view_ids integer[], pending integer[] DEFAULT NULL) RETURNS integer[]
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
@@ -166,7 +170,7 @@ BEGIN
         ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
     END IF;
     BEGIN
-        due := idivm.due_views(ordered) || ARRAY(
+        due := idivm.due_views(ordered, CASE WHEN ordered <@ view_ids THEN pending END) || ARRAY(
             -- Of a table that is gone, has_table_privilege knows nothing. Rights of others are checked each time.
             SELECT v.id FROM unnest(ordered) AS id JOIN idivm.views v USING (id)
             WHERE (has_table_privilege(v.state, 'SELECT') IS NULL OR v.types IS NOT NULL)
@@ -191,7 +195,7 @@ BEGIN
         SELECT o.id FROM unnest(ordered) WITH ORDINALITY AS o (id, place) JOIN reached USING (id) ORDER BY o.place);
 END
 $$;
-COMMENT ON FUNCTION idivm.due(integer[]) IS
+COMMENT ON FUNCTION idivm.due(integer[], integer[]) IS
     'which views a refresh of the given views has something to do for, lower views first';
 
 -- Return those of the given views for which idivm.trouble has a sentence.
@@ -227,15 +231,17 @@ AS $$
 $$;
 COMMENT ON FUNCTION idivm.upper_views(integer[]) IS 'those of the given views that read maintained views';
 
--- Return whether a refresh of these views has anything to do. A few views are asked one by one, until one has.
+-- Return whether a refresh of these views has anything to do. Views are asked until one has.
 CREATE OR REPLACE FUNCTION idivm.is_due(view_ids integer[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     view_id integer;
+    pending integer[];
 BEGIN
     IF cardinality(view_ids) > idivm.few_views() THEN
-        RETURN cardinality(idivm.due(view_ids)) > 0;
+        pending := idivm.pending_views(view_ids, 1);
+        RETURN pending <> '{}' OR cardinality(idivm.due(view_ids, pending)) > 0;
     END IF;
     FOR view_id IN SELECT id FROM idivm.refresh_order(view_ids) AS id LOOP
         IF idivm.has_pending(view_id) OR EXISTS (

@@ -383,8 +383,9 @@ END
 $$;
 COMMENT ON FUNCTION idivm.trim_feed(integer) IS 'deletes the changes of a feed that are older than its options keep';
 
--- After a refresh has committed: wake the readers of feeds, and delete old changes. Writers do not notify, because a
--- transaction with NOTIFY holds a lock of the whole server while it commits.
+-- After a refresh has committed: wake the readers of feeds that have changed lately, and delete old changes. Readers ask
+-- from time to time in any case. Writers do not notify, because a transaction with NOTIFY holds a lock of the whole server
+-- while it commits.
 CREATE OR REPLACE FUNCTION idivm.announce_feeds(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -392,12 +393,14 @@ DECLARE
     f record;
 BEGIN
     FOR f IN
-        SELECT one.id, one.refresh,
-               EXISTS (SELECT FROM idivm_feed.refreshes r WHERE r.feed = one.id
-                       AND r.at < clock_timestamp() - 1.25 * coalesce(v.options ->> 'feed_keep', '1 day')::interval) AS is_old
+        SELECT one.id, one.refresh, one.at > clock_timestamp() - interval '1 minute' AS is_new,
+               (SELECT r.at FROM idivm_feed.refreshes r WHERE r.feed = one.id ORDER BY r.refresh LIMIT 1)
+                   < clock_timestamp() - 1.25 * coalesce(v.options ->> 'feed_keep', '1 day')::interval AS is_old
         FROM idivm_feed.feeds one JOIN idivm.views v ON v.id = one.view WHERE one.view = ANY (view_ids)
     LOOP
-        PERFORM pg_notify('idivm_feed', f.id || ' ' || f.refresh);
+        IF f.is_new THEN
+            PERFORM pg_notify('idivm_feed', f.id || ' ' || f.refresh);
+        END IF;
         IF f.is_old AND current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
             PERFORM idivm.trim_feed(f.id);
         END IF;

@@ -59,7 +59,7 @@ REVOKE EXECUTE ON FUNCTION
     idivm.collect(integer),
     idivm.collect_source(integer, integer),
     idivm.collectable(integer[], integer),
-    idivm.due(integer[]),
+    idivm.due(integer[], integer[]),
     idivm.is_due(integer[]),
     idivm.note_turns(integer[]),
     idivm.refresh_views(integer[]),
@@ -75,7 +75,7 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA idivm TO %s', who);
     EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA idivm TO %s', who);
     EXECUTE format('GRANT EXECUTE ON FUNCTION idivm.refresh_views(integer[]), idivm.announce_feeds(integer[]), idivm.collect(integer),'
-                   ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer), idivm.due(integer[]), idivm.is_due(integer[]),'
+                   ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer), idivm.due(integer[], integer[]), idivm.is_due(integer[]),'
                    ' idivm.note_turns(integer[]), idivm.status_of_gate(integer), idivm.turn_logs(integer[], integer), idivm.view_status() TO %s', who);
 END
 $$;

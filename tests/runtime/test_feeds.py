@@ -516,3 +516,18 @@ def test_columns_may_have_percent_signs(orc, options):
     orc.refresh()
     assert orc.check("v")[0].equal
     assert orc.connection.execute(b"TABLE v").fetchall() == [(1, 2, 5)]
+
+
+def test_only_feeds_that_changed_lately_are_announced(shop):
+    for name, table in (("items_seen", "item"), ("groups_seen", "grp")):
+        shop.create_view(name, f"SELECT count(*) AS n FROM {table}", feed="on")
+    connection = shop.connection
+    feeds = dict(connection.execute("SELECT view::text, feed::text FROM idivm.feeds").fetchall())
+    connection.execute("UPDATE idivm_feed.feeds SET at = now() - interval '1 hour'")
+    connection.execute("LISTEN idivm_feed")
+    connection.execute("CALL idivm.refresh_all()")
+    assert list(connection.notifies(timeout=0)) == []
+    connection.execute("INSERT INTO grp VALUES ('new', 9)")
+    connection.execute("CALL idivm.refresh_all()")
+    announced = {note.payload.split()[0] for note in connection.notifies(timeout=0)}
+    assert announced == {feeds["groups_seen"]}

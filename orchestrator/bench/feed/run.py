@@ -18,6 +18,7 @@ from psycopg.sql import SQL, Identifier, Literal
 
 from orchestrator import catalog
 from orchestrator.api import Orchestrator, connect
+from orchestrator.bench.feed import many
 from orchestrator.bench.measure import Paired, in_c_or_say, machine, own_server, timed
 from orchestrator.bench.parts.data import FILES, WORKLOAD, Dataset, query
 from orchestrator.bench.report import Bar, Report, progress
@@ -37,25 +38,40 @@ DELAY_AT_MOST = 200.0
 """Milliseconds from the end of a refresh until a subscriber has its changes."""
 
 
+RATE_AT_LEAST = 1000.0
+"""Refreshes a second of many views, while their changes are delivered."""
+
+
 def run(
     *,
     dsn: str | None = None,
     parts: int = 20_000,
     repeat: int = 20,
     deliveries: int = 100,
+    views: int = 200,
+    rate: int = 1_200,
+    seconds: float = 20,
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
     """Run the benchmark on its own server, or in schema idivm_bench of the database at `dsn`."""
-    if parts < max(SIZES) or repeat < 1 or deliveries < 1:
+    if parts < max(SIZES) or min(repeat, deliveries) < 1 or min(views, rate) < 10 or seconds <= 0:
         raise UsageError(
-            f"It needs --parts of {max(SIZES)} or more, --repeat and --deliveries of 1 or more."
+            f"It needs --parts of {max(SIZES)} or more, --repeat and --deliveries of 1 or more, --views and --rate"
+            " of 10 or more, and --seconds of more than 0."
         )
     if dsn is None:
         with own_server(pg) as server:
             in_c_or_say(server, "So capture is measured in plpgsql.", say)
             return run(
-                dsn=server.up().dsn, parts=parts, repeat=repeat, deliveries=deliveries, say=say
+                dsn=server.up().dsn,
+                parts=parts,
+                repeat=repeat,
+                deliveries=deliveries,
+                views=views,
+                rate=rate,
+                seconds=seconds,
+                say=say,
             )
     with connect(dsn) as orchestrator:
         in_c = catalog.captures_in_c(orchestrator.connection)
@@ -77,11 +93,17 @@ def run(
             delays = _delays(orchestrator, parts, deliveries)
             for view in VIEWS:
                 _replay(orchestrator, _name(view, "on"), before[view])
+                for feed in ("off", "on"):
+                    orchestrator.drop_view(_name(view, feed))
+            several = many.measure(orchestrator, dsn, views, rate, seconds, say)
     total = [sum(row[side] for row in rows) for side in ("without, ms", "with, ms")]
     rows.append({"delivery, median ms": statistics.median(delays), "longest ms": max(delays)})
+    rows.append(several)
     bars = (
         Bar("refreshes with a feed, times without", total[1] / total[0], "<=", TIMES_AT_MOST),
         Bar("delivery, median ms", statistics.median(delays), "<=", DELAY_AT_MOST),
+        Bar("many views, refreshes a second", several["refreshes a second"], ">=", RATE_AT_LEAST),
+        Bar("many views, delivery, median ms", several["delivery, median ms"], "<=", DELAY_AT_MOST),
     )
     return Report("feed", described, tuple(rows), bars)
 
