@@ -92,12 +92,9 @@ class Views:
             atom.name: replace(atom, scan=rewrite(atom.scan, captured_scan)) for atom in form.atoms
         }
         self.form = form
+        symbols = used_symbols((request.recognized or request.plan).root)
         self.composer = Composer(
-            request.sources,
-            used_symbols((request.recognized or request.plan).root),
-            request.types,
-            request.static,
-            growing=request.growing,
+            *(request.sources, symbols, request.types, request.static), growing=request.growing
         )
         for column, _ in form.groups:
             if column.symbol not in self.composer.types and column.type == "text":
