@@ -360,7 +360,8 @@ COMMENT ON FUNCTION idivm.most_diff_bytes() IS 'with more pending bytes in the l
 -- Return whether the log of a source has more than a number of pending rows, estimated by its pages, or more bytes
 -- than a diff may have: a refresh that recomputes its view should not read millions of rows first. The last page but
 -- one shows how many rows a page has, and a row so far before the end whether more are pending: rows were written nearly
--- in the order in which their transactions ended.
+-- in the order in which their transactions ended. A long transaction that has just ended has rows far before the end,
+-- so a few rows there are examined too.
 CREATE OR REPLACE FUNCTION idivm.has_more_pending(source integer, since idivm.watermark, most bigint) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -377,8 +378,12 @@ BEGIN
         EXECUTE format('SELECT count(*) FROM %s WHERE ctid >= $1 AND ctid < $2', segment)
         INTO on_page USING format('(%s,0)', pages - 2)::tid, format('(%s,0)', pages - 1)::tid;
         CONTINUE WHEN pages * on_page <= most;
-        EXECUTE format('SELECT idivm.is_pending(xid, seq, $1, %s) FROM %s WHERE ctid >= $2 LIMIT 1', source, segment)
-        INTO is_more USING since, format('(%s,0)', pages - most / on_page - 1)::tid;
+        EXECUTE format(
+            'SELECT bool_or(c.pending AND c.place = 4) OR count(*) FILTER (WHERE c.pending) > 1'
+            ' FROM (SELECT p.place, (SELECT idivm.is_pending(xid, seq, $1, %s) FROM %s WHERE ctid >= p.at LIMIT 1) AS pending'
+            ' FROM unnest($2) WITH ORDINALITY AS p (at, place)) AS c', source, segment)
+        INTO is_more USING since, ARRAY(SELECT format('(%s,0)', (pages - most / on_page - 1) * part / 4)::tid
+                                        FROM generate_series(1, 4) AS part);
         IF is_more THEN
             RETURN true;
         END IF;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from orchestrator.catalog import readers as catalog_readers
@@ -315,3 +316,39 @@ def test_a_slow_recompute_says_little(tables):
     assert first < disturbed < 1.2 * first
     assert ratio == pytest.approx(0.9 * 8)
     assert quick < 0.7 * disturbed
+
+
+def test_pending_rows_of_a_long_log_are_estimated(tables, dsn):
+    tables.create_view("v", "SELECT k, sum(n) AS n FROM r GROUP BY k")
+    more = (
+        "SELECT idivm.has_more_pending(vs.source, w.mark, %s)"
+        " FROM idivm.view_sources vs JOIN idivm.watermarks w ON w.view = vs.view"
+    )
+
+    def has_more(most: int) -> bool:
+        return tables.connection.execute(more, [most]).fetchone() == (True,)
+
+    def insert(connection, first: int, count: int) -> None:
+        connection.execute(
+            "INSERT INTO r SELECT i, 1, i FROM generate_series(%s::int, %s) AS i",
+            [first, first + count - 1],
+        )
+
+    insert(tables.connection, 10_000, 9_000)
+    assert has_more(1_000)
+    assert has_more(8_000)
+    assert not has_more(10_000)
+    tables.connection.execute("SELECT idivm.refresh('v')")
+    insert(tables.connection, 20_000, 500)
+    assert not has_more(1_000)
+    insert(tables.connection, 21_000, 3_000)
+    assert has_more(1_000)
+    tables.connection.execute("SELECT idivm.refresh('v')")
+    # The rows of a long transaction lie before those of others, which ended before it.
+    with psycopg.connect(dsn) as other:
+        insert(other, 100_000, 20_000)
+        insert(tables.connection, 25_000, 3_000)
+        tables.connection.execute("CALL idivm.refresh_all()")
+        assert not has_more(1_000)
+        other.commit()
+    assert has_more(1_000)
