@@ -154,7 +154,7 @@ def _runs(milliseconds: float, buffers: int) -> Series:
     return Series((Execution(milliseconds, buffers, 0, 0, 0, 0),))
 
 
-def _found(ratios: list[float]) -> list[Measured]:
+def _measured_with(ratios: list[float]) -> list[Measured]:
     found = []
     for query, ratio in zip(QUERIES, ratios, strict=False):
         series = {
@@ -167,17 +167,17 @@ def _found(ratios: list[float]) -> list[Measured]:
 
 
 def test_the_bars_are_on_geometric_means() -> None:
-    _, time, buffers, least = bsma._bars(_found([1.0, 4.0]), cold=False)
+    _, time, buffers, least = bsma._bars(_measured_with([1.0, 4.0]), cold=False)
     assert time.value == pytest.approx(2.0) and (time.op, time.limit) == (">=", 1.8)
     assert buffers.value == pytest.approx(3.0) and (buffers.op, buffers.limit) == (">=", 2.5)
     assert (least.value, least.op, least.limit) == (1.0, ">=", 1.0)
     assert "the paper: 40" in time.name  # Q7's 29 and Q10's 54
-    _, cold, _ = bsma._bars(_found([1.0, 4.0]), cold=True)
+    _, cold, _ = bsma._bars(_measured_with([1.0, 4.0]), cold=True)
     assert (cold.value, cold.limit) == (pytest.approx(2.0), 5.0) and not cold.holds
 
 
 def test_a_view_that_id_does_not_maintain_is_a_finding() -> None:
-    found = _found([2.0, 2.0])
+    found = _measured_with([2.0, 2.0])
     found[1] = Measured(found[1].query, {"tuple": _runs(1.0, 1)}, {"id": "It cannot."}, None)
     bars = bsma._bars(found, cold=False)
     assert (bars[0].value, bars[0].limit, bars[0].holds) == (1, 2, False)
@@ -191,7 +191,7 @@ def test_without_tuple_there_are_no_bars() -> None:
 
 def test_the_figure_shows_ratios_where_there_are_any(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    for found, panels in ((_found([2.0, 3.0]), 2), ([], 0)):
+    for found, panels in ((_measured_with([2.0, 3.0]), 2), ([], 0)):
         rows = tuple(row for one in found for row in bsma._rows(one))
         path = draw_bsma(Report("bsma", {}, rows, ()), tmp_path / "new" / "bsma.svg")
         assert (path.read_text().count('id="axes_') if path else 0) == panels

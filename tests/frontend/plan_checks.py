@@ -74,7 +74,7 @@ Check = tuple[str, Composable]
 
 def _checks(operator: Operator) -> Iterator[Check]:
     for key in operator.keys:
-        yield f"key {_shown(key)}", _repeated(SQL("q"), sorted(key, key=str))
+        yield f"key {_text(key)}", _repeated(SQL("q"), sorted(key, key=str))
     for column in operator.not_null:
         yield (
             f"not null {column}",
@@ -83,12 +83,12 @@ def _checks(operator: Operator) -> Iterator[Check]:
     for pair in operator.dependencies.equal:
         one, other = (_name(column) for column in pair)
         differ = SQL("SELECT FROM q WHERE {} IS DISTINCT FROM {}").format(one, other)
-        yield f"equal {_shown(pair)}", differ
+        yield f"equal {_text(pair)}", differ
     for item in operator.dependencies.items:
         for column in item.dependent:
             left = sorted(item.determinant, key=str)
             pairs = SQL("(SELECT DISTINCT {} FROM q) AS p").format(_names([*left, column]))
-            yield f"{_shown(item.determinant)} → {column}", _repeated(pairs, left)
+            yield f"{_text(item.determinant)} → {column}", _repeated(pairs, left)
 
 
 def _repeated(rows: Composable, by: Sequence[Column]) -> Composable:
@@ -116,5 +116,5 @@ def _names(columns: Sequence[Column]) -> Composable:
     return SQL(", ").join(_name(column) for column in columns)
 
 
-def _shown(columns: frozenset[Column]) -> str:
+def _text(columns: frozenset[Column]) -> str:
     return " ".join(sorted(map(str, columns)))

@@ -14,13 +14,13 @@ from orchestrator.frontend.statements import (
 )
 
 
-def one(script: str):
+def single_statement(script: str):
     (statement,) = parse_script(script)
     return statement
 
 
 def test_a_view_is_taken_apart_and_its_query_left_as_written():
-    statement = one(
+    statement = single_statement(
         'create or replace view Sales."Big Orders" (a, "B") with (maintain = deferred, strategy=recompute)'
         " as select  1 as x, ';' /* kept; */ from t;"
     )
@@ -36,35 +36,35 @@ def test_a_view_is_taken_apart_and_its_query_left_as_written():
 
 @pytest.mark.parametrize("tail", ["", " WITH DATA", " with no data"])
 def test_a_materialized_view_is_a_view(tail):
-    statement = one(f"CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT 1{tail}")
+    statement = single_statement(f"CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT 1{tail}")
     assert isinstance(statement, CreateView)
     assert (statement.query, statement.if_not_exists) == ("SELECT 1", True)
 
 
 def test_a_recursive_view_becomes_a_recursive_query():
-    statement = one(
+    statement = single_statement(
         "CREATE RECURSIVE VIEW r (n) AS VALUES (1) UNION ALL SELECT n + 1 FROM r WHERE n < 5"
     )
     assert statement.query.startswith('WITH RECURSIVE "r" ("n") AS (VALUES (1)')
 
 
 def test_option_values_may_be_quoted_and_may_hold_anything():
-    statement = one("create view v with (order = 'a - { b, c }', cache) as select 1")
+    statement = single_statement("create view v with (order = 'a - { b, c }', cache) as select 1")
     assert statement.options == (("order", "a - { b, c }"), ("cache", "on"))
 
 
 def test_drop_and_refresh_take_lists():
-    assert one("drop materialized view if exists a, s.b cascade") == DropView(
+    assert single_statement("drop materialized view if exists a, s.b cascade") == DropView(
         "drop materialized view if exists a, s.b cascade",
         (QualifiedName("a"), QualifiedName("b", "s")),
         if_exists=True,
         cascade=True,
     )
-    assert one("refresh materialized view concurrently a, b").names == (
+    assert single_statement("refresh materialized view concurrently a, b").names == (
         QualifiedName("a"),
         QualifiedName("b"),
     )
-    assert isinstance(one("REFRESH VIEW a"), RefreshView)
+    assert isinstance(single_statement("REFRESH VIEW a"), RefreshView)
 
 
 @pytest.mark.parametrize(

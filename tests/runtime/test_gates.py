@@ -27,7 +27,7 @@ def rows(connection, query):
     return connection.execute(query).fetchall()
 
 
-def shown(orc, *views):
+def values_of(orc, *views):
     """The single values that views show, read in one statement."""
     query = ", ".join(f"(SELECT * FROM {view})" for view in views)
     return rows(orc.connection, f"SELECT {query}")[0]
@@ -64,25 +64,25 @@ def test_whoever_refreshes_a_member_refreshes_the_group(board):
             f"INSERT INTO t VALUES ({number}, 1); INSERT INTO u VALUES ({number}, 10)"
         )
         refresh()
-        assert shown(board, "ts", "us", "above") == (number, 9 + number, number + 1)
+        assert values_of(board, "ts", "us", "above") == (number, 9 + number, number + 1)
     reports = {report.view: report.changed for report in board.refresh("us")}
     assert reports == {"ts": 0, "us": 0, "above": 0}
 
 
 def test_a_member_that_fails_leaves_the_whole_group_as_it_was(board, capsys):
     connection = board.connection
-    before = shown(board, "ts", "us", "above")
+    before = values_of(board, "ts", "us", "above")
     connection.execute("INSERT INTO t VALUES (2, 5); INSERT INTO u VALUES (2, 0)")
     for call in CALLS.values():
         try:
             connection.execute(call)
         except psycopg.Error as error:
             assert "us" in str(error)
-        assert shown(board, "ts", "us", "above") == before
+        assert values_of(board, "ts", "us", "above") == before
     with pytest.raises(RefreshError, match="division by zero"):
         board.refresh()
     # What does not belong to the group is refreshed.
-    assert shown(board, "ts", "us", "above", "beside") == (*before, 2)
+    assert values_of(board, "ts", "us", "above", "beside") == (*before, 2)
     errors = dict(
         rows(connection, "SELECT view::text, last_error FROM idivm.status WHERE state = 'failed'")
     )
@@ -96,7 +96,7 @@ def test_a_member_that_fails_leaves_the_whole_group_as_it_was(board, capsys):
     )
     connection.execute("UPDATE u SET n = 2 WHERE id = 2")
     board.refresh("above")
-    assert shown(board, "ts", "us", "above") == (6, 15, 7)
+    assert values_of(board, "ts", "us", "above") == (6, 15, 7)
     assert rows(connection, "SELECT DISTINCT state, last_error, refresh_group FROM idivm.status ORDER BY 3") == [
         ("fresh", None, "board"), ("fresh", None, None)
     ]  # fmt: skip
@@ -108,9 +108,9 @@ def test_a_paused_member_pauses_its_group(board):
     connection.execute("SELECT idivm.pause_view('us'); INSERT INTO t VALUES (2, 5)")
     connection.execute("CALL idivm.refresh_all()")
     board.refresh()
-    assert shown(board, "ts", "above", "beside") == (1, 2, 2)
+    assert values_of(board, "ts", "above", "beside") == (1, 2, 2)
     board.refresh("ts")
-    assert shown(board, "ts", "above") == (6, 7)
+    assert values_of(board, "ts", "above") == (6, 7)
 
 
 def test_a_group_is_of_one_owner_and_of_deferred_views(board):
@@ -137,7 +137,7 @@ def test_a_group_is_of_one_owner_and_of_deferred_views(board):
     board.alter_view("above", refresh_group="")
     connection.execute("INSERT INTO t VALUES (2, 5)")
     board.refresh("us")
-    assert shown(board, "ts", "above") == (6, 2)
+    assert values_of(board, "ts", "above") == (6, 2)
 
 
 GATED = """
@@ -157,7 +157,7 @@ def waits(orc, view="sums"):
 def test_a_gate_opens_when_all_tables_have_completed_the_same_batch(orc, dsn, connect, capsys):
     orc.execute(TABLES + GATED)
     connection = orc.connection
-    before = shown(orc, "sums")
+    before = values_of(orc, "sums")
     connection.execute("UPDATE t SET n = 7")
     assert waits(orc) == (
         "behind",
@@ -166,7 +166,7 @@ def test_a_gate_opens_when_all_tables_have_completed_the_same_batch(orc, dsn, co
     )
     for call in ("SELECT FROM idivm.refresh('sums')", "CALL idivm.refresh_all('sums')"):
         connection.execute(call)
-        assert shown(orc, "sums") == before
+        assert values_of(orc, "sums") == before
     assert waits(orc)[2]
     [report] = orc.refresh("sums")
     assert (report.changed, report.error) == (0, None)
@@ -182,7 +182,7 @@ def test_a_gate_opens_when_all_tables_have_completed_the_same_batch(orc, dsn, co
     writer.commit()
     assert waits(orc)[:2] == ("behind", None)
     connection.execute("CALL idivm.refresh_all('sums')")
-    assert shown(orc, "sums") == (21,)
+    assert values_of(orc, "sums") == (21,)
     assert waits(orc) == ("fresh", None, False)
     # A part of the next batch closes it.
     connection.execute("UPDATE u SET n = 10")
@@ -196,7 +196,7 @@ def test_a_gate_opens_when_all_tables_have_completed_the_same_batch(orc, dsn, co
     assert "waits for its gate: public.u has changes since batch 1" in out
     assert "u: batch 2 is complete." in out
     assert waits(orc)[1] == "t is at batch 1, public.u is at batch 2"
-    assert shown(orc, "sums") == (21,)
+    assert values_of(orc, "sums") == (21,)
     orc.gate("t", "batch 2")
     # Changes of a transaction that began before the batch was complete, and committed later, come after it.
     late = Session(connect())
@@ -206,7 +206,7 @@ def test_a_gate_opens_when_all_tables_have_completed_the_same_batch(orc, dsn, co
     assert orc.refresh("sums")[0].waits_for == "t has changes since batch 2"
     orc.gate("t", "batch 2")
     orc.refresh("sums")
-    assert shown(orc, "sums") == (70,)
+    assert values_of(orc, "sums") == (70,)
     assert all(report.equal for report in orc.check("sums"))
 
 
@@ -220,9 +220,9 @@ def test_a_gate_holds_the_whole_group_and_is_followed_by_serve(orc, dsn):
         thread.start()
         try:
             until(lambda: waits(orc, "gated")[2])
-            assert shown(orc, "mate", "gated") == (1, 1)
+            assert values_of(orc, "mate", "gated") == (1, 1)
             orc.gate("t", "b")
-            until(lambda: shown(orc, "mate", "gated") == (2, 2))
+            until(lambda: values_of(orc, "mate", "gated") == (2, 2))
         finally:
             stop.set()
             thread.join(60)
@@ -290,5 +290,5 @@ def test_gates_and_schedules_are_in_a_dump(orc, dsn, pg, tmp_path):
             for table in ("t", "u"):
                 restored.gate(table, "c")
             restored.refresh()
-            assert shown(restored, "gated", "mate") == (2, 1)
+            assert values_of(restored, "gated", "mate") == (2, 1)
             assert len(restored.check()) == 3

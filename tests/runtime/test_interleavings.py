@@ -67,7 +67,7 @@ def right(orc, *views):
     return all(differences(orc.connection, view) == [] for view in views or ("v",))
 
 
-def one(session, statement):
+def single_value(session, statement):
     return session(statement)[0][0]
 
 
@@ -77,7 +77,7 @@ def test_the_second_writer_waits_and_sees_the_first(eager, session):
     second.starts("UPDATE b SET m = 20 WHERE k = 1", eager.connection)
     first.commit()
     assert second.ends() is None
-    assert one(second, "SELECT sum(n * v.m) FROM v WHERE k = 1") == 3 * 100 * 20
+    assert single_value(second, "SELECT sum(n * v.m) FROM v WHERE k = 1") == 3 * 100 * 20
     assert differences(second.connection, "v") == []
     second.commit()
     assert right(eager)
@@ -86,7 +86,7 @@ def test_the_second_writer_waits_and_sees_the_first(eager, session):
 @pytest.mark.parametrize("level", FIXED)
 def test_the_second_writer_fails_in_a_fixed_snapshot(eager, session, level):
     first, second = session(), session(level)
-    one(second, "SELECT count(*) FROM a")
+    single_value(second, "SELECT count(*) FROM a")
     first("UPDATE a SET n = 100 WHERE k = 1")
     second.starts("UPDATE b SET m = 20 WHERE k = 1", eager.connection)
     first.commit()
@@ -101,7 +101,7 @@ def test_the_second_writer_fails_in_a_fixed_snapshot(eager, session, level):
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_second_writer_goes_on_when_the_first_gives_up(eager, session, level):
     first, second = session(), session(level)
-    one(second, "SELECT count(*) FROM a")
+    single_value(second, "SELECT count(*) FROM a")
     first("DELETE FROM a WHERE k = 1")
     second.starts("UPDATE b SET m = 20 WHERE k = 1", eager.connection)
     first.rollback()
@@ -113,7 +113,7 @@ def test_the_second_writer_goes_on_when_the_first_gives_up(eager, session, level
 @pytest.mark.parametrize("level", FIXED)
 def test_a_snapshot_older_than_another_writer(eager, session, level):
     late = session(level)
-    one(late, "SELECT count(*) FROM v")
+    single_value(late, "SELECT count(*) FROM v")
     eager.execute("UPDATE a SET n = 50 WHERE id = 1")
     with pytest.raises(SerializationFailure):
         late("INSERT INTO b VALUES (7, 7)")
@@ -262,7 +262,7 @@ def test_a_refresh_within_a_transaction_holds_the_view_below(below, session):
 def test_a_change_of_mode_waits_for_open_writers(base, strategy, session, connect, mode):
     base.create_view("v", QUERY, strategy=strategy)
     writer, old = session(), session(IsolationLevel.REPEATABLE_READ)
-    one(old, "SELECT count(*) FROM a")
+    single_value(old, "SELECT count(*) FROM a")
     writer("UPDATE a SET n = 100 WHERE k = 1")
     changer = Changer(connect(), f"SELECT idivm.set_mode(1, '{mode}')")
     changer.starts(base.connection)
@@ -309,7 +309,7 @@ class Looker(Session):
 @pytest.mark.parametrize("mode", ["eager", "on_commit"])
 def test_a_snapshot_older_than_the_view(base, strategy, session, mode):
     old = session(IsolationLevel.REPEATABLE_READ)
-    one(old, "SELECT count(*) FROM a")
+    single_value(old, "SELECT count(*) FROM a")
     base.create_view("v", QUERY, strategy=strategy, maintain=mode)
     with pytest.raises(SerializationFailure, match="created after"):
         old("INSERT INTO a VALUES (90, 1, 9)")
@@ -337,7 +337,7 @@ def test_a_transaction_that_has_lost_may_be_run_again(eager, session, level):
         writers = [session(level), session(level)]
         ahead, behind = writers if number % 2 else reversed(writers)
         for writer in writers:
-            one(writer, "SELECT count(*) FROM v")
+            single_value(writer, "SELECT count(*) FROM v")
         ahead("UPDATE a SET n = n + 1 WHERE id = 3")
         behind.starts("UPDATE b SET m = m + 1 WHERE k = 0", eager.connection)
         ahead.commit()

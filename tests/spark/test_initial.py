@@ -40,7 +40,9 @@ def spark() -> Iterator[Any]:
         yield session
 
 
-def made(orc: Orchestrator, spark: Any, name: str, query: str, **options: object) -> ViewInfo:
+def created_by_spark(
+    orc: Orchestrator, spark: Any, name: str, query: str, **options: object
+) -> ViewInfo:
     """A view whose states are by Spark, found to hold what PostgreSQL says they should."""
     orc.create_view(name, query, initialise="spark", spark=spark, **options)
     view = orc.view(name)
@@ -122,7 +124,7 @@ EXACT = """
 @pytest.mark.sampled(4)
 def test_expressions_give_the_same_to_the_bit(orc: Orchestrator, spark: Any) -> None:
     orc.execute(TYPES)
-    view = made(orc, spark, "v", f'SELECT {EXACT} FROM "T"', strategy="id")
+    view = created_by_spark(orc, spark, "v", f'SELECT {EXACT} FROM "T"', strategy="id")
     assert by_spark(view) == {"content"}, makers(view)
 
 
@@ -133,7 +135,9 @@ def test_rows_are_counted_of_a_table_of_which_no_column_is_read(
     orc.execute(
         "CREATE TABLE t (id int PRIMARY KEY, g text); INSERT INTO t VALUES (1, 'a'), (2, 'b')"
     )
-    assert by_spark(made(orc, spark, "v", "SELECT g FROM t ORDER BY g LIMIT 1", strategy="id"))
+    assert by_spark(
+        created_by_spark(orc, spark, "v", "SELECT g FROM t ORDER BY g LIMIT 1", strategy="id")
+    )
 
 
 @pytest.mark.slow
@@ -147,21 +151,21 @@ def test_aggregates_give_the_same_to_the_bit(orc: Orchestrator, spark: Any) -> N
                avg(a) AS mean, avg(n) AS mean_n, avg(CASE WHEN a > 0 THEN m ELSE 1 END) AS mean_c,
                sum(n) / count(*) * 100.0 AS share, round(sum(n * m), 1) AS tidy
         FROM "T" {} GROUP BY c {}"""
-    view = made(orc, spark, "v", query.format("", ""), strategy="id")
+    view = created_by_spark(orc, spark, "v", query.format("", ""), strategy="id")
     assert by_spark(view) == {"grouping", "values"}, makers(view)
-    none = made(
+    none = created_by_spark(
         orc, spark, "w", query.format("WHERE id > 99", "HAVING count(*) > 1"), strategy="id"
     )
     assert by_spark(none), makers(none)
     whole = query.replace("c, count(*)", "count(*)").format("WHERE id > 99", "").split("GROUP BY")
-    made(orc, spark, "x", whole[0], strategy="id")
+    created_by_spark(orc, spark, "x", whole[0], strategy="id")
 
 
 @pytest.mark.slow
 def test_groups_of_null_find_their_distinct_values(orc: Orchestrator, spark: Any) -> None:
     orc.execute(TYPES)
     query = 'SELECT a, count(DISTINCT b) AS bs, count(*) AS n FROM "T" GROUP BY a'
-    view = made(orc, spark, "v", query, strategy="id")
+    view = created_by_spark(orc, spark, "v", query, strategy="id")
     assert by_spark(view) == {"content", "values"}, makers(view)
 
 
@@ -180,7 +184,7 @@ def test_shapes_of_queries(orc: Orchestrator, spark: Any) -> None:
         " SELECT x.t, x.n, y.n AS m FROM g x JOIN g y ON y.t = x.n",
     }
     for name, query in shapes.items():
-        made(orc, spark, name, query)
+        created_by_spark(orc, spark, name, query)
     told = {name: by_spark(orc.view(name)) for name in shapes}
     assert [name for name, roles in told.items() if not roles] == [], told
 
@@ -208,7 +212,7 @@ def test_what_is_not_known_to_be_the_same_is_left_to_postgresql(
     for number, (expression, reason) in enumerate(INEXACT.items()):
         # Below an aggregate, where PostgreSQL cannot make up for it afterwards.
         query = f'SELECT count(x) AS n FROM (SELECT {expression} AS x FROM "T") AS q WHERE x IS NOT NULL'
-        view = made(orc, spark, f"v{number}", query)
+        view = created_by_spark(orc, spark, f"v{number}", query)
         said = " ".join(str(one) for one in makers(view).values())
         assert reason in said and "PostgreSQL" in said, (expression, said)
 
@@ -217,7 +221,7 @@ def test_what_spark_cannot_hold_is_computed_in_postgresql(orc: Orchestrator, spa
     orc.execute(
         "CREATE TABLE t (id int PRIMARY KEY, n numeric(10,2)); INSERT INTO t VALUES (1, 'NaN'), (2, 1)"
     )
-    view = made(orc, spark, "v", "SELECT n, count(*) AS c FROM t GROUP BY n")
+    view = created_by_spark(orc, spark, "v", "SELECT n, count(*) AS c FROM t GROUP BY n")
     assert by_spark(view) == set()
     assert "Spark could not" in makers(view)["content"].because
     assert "Spark could not" in orc.explain("v").why
@@ -248,7 +252,7 @@ def test_the_views_of_bsma_parts_and_star(orc: Orchestrator, spark: Any, part: i
     for workload in dict.fromkeys(name for name, _, _ in asked):
         orc.connection.execute(Workload(workload).text("load").encode())
     for workload, file, strategy in asked:
-        view = made(
+        view = created_by_spark(
             orc, spark, f"{workload}_{file}", Workload(workload).text(file), strategy=strategy
         )
         assert by_spark(view) == set(makers(view)), makers(view)
@@ -261,7 +265,7 @@ def test_the_views_of_the_retailer(orc: Orchestrator, spark: Any) -> None:
     orc.connection.execute(Workload("retailer").text("load").encode())
     source = Workload("retailer").text("from")
     sums = f"SELECT locn, sum(units * price) AS worth, avg(units) AS mean, count(*) AS n {source} GROUP BY locn"
-    view = made(orc, spark, "sums", sums, strategy="viewtree")
+    view = created_by_spark(orc, spark, "sums", sums, strategy="viewtree")
     assert by_spark(view) == set(makers(view)), makers(view)
     covar = f"SELECT idivm.covar(units, price, rain) AS c {source}"
     orc.create_view("covar", covar, initialise="spark", spark=spark, strategy="viewtree")
@@ -286,7 +290,7 @@ def test_the_views_of_tpch(orc: Orchestrator, spark: Any, part: int) -> None:
     seen: dict[str, set[str]] = {}
     # Those that differ in what Spark is asked for.
     for number in (2, 7, 13, 16, 18, 20, 22)[part % 3 :: 3]:
-        view = made(orc, spark, f"q{number}", workload.text(f"q{number}"))
+        view = created_by_spark(orc, spark, f"q{number}", workload.text(f"q{number}"))
         seen[view.name] = by_spark(view)
     # Only with a quotient below a comparison, or a lateral subquery, is there nothing for Spark.
     assert {name for name, roles in seen.items() if not roles} <= {"q2", "q22"}
@@ -403,6 +407,6 @@ def test_a_view_that_is_not_finished_leaves_nothing(
             other.create_view(
                 "v", "SELECT x, count(*) AS n FROM t GROUP BY x", initialise="spark", spark=spark
             )
-    made(orc, spark, "v", "SELECT x, count(*) AS n FROM t GROUP BY x")
+    created_by_spark(orc, spark, "v", "SELECT x, count(*) AS n FROM t GROUP BY x")
     left = "SELECT (SELECT count(*) FROM idivm.loads), count(*) FROM pg_class WHERE relkind = 'r' AND relnamespace = {}"
     assert orc.connection.execute(left.format("'idivm_load'::regnamespace")).fetchone() == (0, 0)  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ def java8(home: Path) -> Path:
     return program
 
 
-def found(environ: Mapping[str, str], root: Path) -> Path:
+def program_found(environ: Mapping[str, str], root: Path) -> Path:
     return find_java({"PATH": "", **environ}, root).program
 
 
@@ -62,15 +62,15 @@ def test_a_java_tells_its_version_and_modules(tmp_path: Path, version: str, majo
 def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
     home, path = fake_java(tmp_path / "home", "21"), fake_java(tmp_path / "path", "17")
     environ = {"JAVA_HOME": str(home.parent.parent), "PATH": str(path.parent)}
-    assert found(environ, tmp_path) == home
-    assert found({**environ, "JAVA_HOME": ""}, tmp_path) == path
+    assert program_found(environ, tmp_path) == home
+    assert program_found({**environ, "JAVA_HOME": ""}, tmp_path) == path
 
 
 def test_the_path_comes_before_the_usual_places(tmp_path: Path) -> None:
     usual = fake_java(tmp_path / "usr" / "lib" / "jvm" / "java-17", "17")
     path = fake_java(tmp_path / "path", "21")
-    assert found({"PATH": str(path.parent)}, tmp_path) == path
-    assert found({}, tmp_path) == usual
+    assert program_found({"PATH": str(path.parent)}, tmp_path) == path
+    assert program_found({}, tmp_path) == usual
 
 
 def test_a_link_on_the_path_leads_to_the_runtime(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_what_is_too_old_or_broken_is_passed_over(tmp_path: Path) -> None:
     (places / "d").mkdir()
     usable = fake_java(places / "e", "17")
     environ = {"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(java8(tmp_path / "old").parent)}
-    assert found(environ, tmp_path) == usable
+    assert program_found(environ, tmp_path) == usable
 
 
 def test_the_python_package_has_a_java_where_the_machine_has_none(tmp_path: Path) -> None:

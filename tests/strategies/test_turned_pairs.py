@@ -50,16 +50,16 @@ def test_pairs_that_stay_are_not_written(orc):
     for name in ("equal", "ranges"):
         query = VIEWS[name].replace("r.a, s.b, ", "")
         orc.create_view(name, query, strategy="id")
-        before = places(orc, name)
+        before = stored_at(orc, name)
         orc.execute("UPDATE r SET a = a + 9 - id % 19 WHERE id % 3 = 0")
         orc.refresh(name)
-        after = places(orc, name)
+        after = stored_at(orc, name)
         assert all(report.equal for report in orc.check())
         assert before.keys() - after.keys() and after.keys() - before.keys()
         assert all(before[pair] == after[pair] for pair in before.keys() & after.keys())
 
 
-def places(orc, name):
+def stored_at(orc, name):
     """Returns where the rows of a view are stored."""
     [(state,)] = orc.execute(f"SELECT state::text FROM idivm.views WHERE id = {orc.view(name).id}")[
         0
