@@ -510,7 +510,7 @@ BEGIN
            one.status = 'invalid' AS recompute, idivm.is_foreign(w) AS is_foreign,
            has_table_privilege(one.state, 'SELECT') IS NULL AS lost,
            (SELECT e.at FROM idivm.view_errors e WHERE e.view = one.id) AS failed_at,
-           one.types IS NOT NULL AS depends, one.options ->> 'relation' = 'table' AS is_table
+           one.types IS NOT NULL AS depends, one.options, one.options ->> 'relation' = 'table' AS is_table
     INTO v
     FROM idivm.views one LEFT JOIN idivm.watermarks w ON w.view = one.id
     WHERE one.id = view_id AND one.status <> 'building'
@@ -600,7 +600,7 @@ BEGIN
     IF NOT by_writer OR took >= 0.01 OR done.kind <> 'C' THEN
         INSERT INTO idivm.past_refreshes (view, at, changed, seconds, role, recomputed)
         VALUES (view_id, clock_timestamp(), done.changed, took, session_user,
-                CASE WHEN done.kind <> 'C' OR v.time_dependent THEN coalesce(why, idivm.why_recomputed(done.kind, v.recompute)) END);
+                CASE WHEN done.kind <> 'C' OR v.time_dependent THEN coalesce(why, idivm.why_recomputed(done.kind, v.recompute, v.options)) END);
         IF v.refreshes % 1024 = 1023 THEN
             PERFORM idivm.trim_history(view_id);
         END IF;

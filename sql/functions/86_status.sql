@@ -74,14 +74,18 @@ CREATE OR REPLACE VIEW idivm.status AS SELECT * FROM idivm.view_status();
 COMMENT ON VIEW idivm.status IS 'each maintained view: how it is maintained, how fresh it is, and its last refresh';
 
 -- Why a refresh recomputed a view although nothing had drifted.
-CREATE OR REPLACE FUNCTION idivm.why_recomputed(kind "char", was_invalid boolean) RETURNS text
+CREATE OR REPLACE FUNCTION idivm.why_recomputed(kind "char", was_invalid boolean, options jsonb DEFAULT '{}') RETURNS text
     LANGUAGE sql IMMUTABLE
     RETURN CASE WHEN kind = 'A' THEN 'recomputing was expected to take less time than applying the changes'
                 WHEN kind = 'O' THEN 'applying the changes would have taken longer; only the content was computed'
                 WHEN kind = 'S' THEN 'the tables behind the content were not current'
                 WHEN kind IS NULL THEN 'the content changes with time'
                 WHEN was_invalid THEN 'the view was invalid'
-                ELSE 'a table was truncated, or the changes took too long' END;
+                ELSE 'a table was truncated, '
+                     || coalesce('a table changed as the option ' || (
+                            SELECT string_agg(name, ' or ') FROM unnest('{static,updatable,append_only}'::text[]) AS name
+                            WHERE options ? name) || ' excludes, ', '')
+                     || 'or the changes took too long' END;
 
 -- How long a refresh is kept, and how many for each view: ALTER DATABASE ... SET idivm.history_age = '90 days'.
 CREATE OR REPLACE FUNCTION idivm.history_limits(OUT age interval, OUT refreshes integer)

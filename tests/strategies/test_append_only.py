@@ -68,6 +68,9 @@ def test_inserts_are_followed_and_other_changes_recompute(orc: Orchestrator, str
     # Views without the column do not see its update.
     assert refreshed(orc, "UPDATE events SET note = 'seen' WHERE id < 10") <= always
     assert refreshed(orc, "UPDATE events SET v = 0 WHERE v = 100") >= over_values
+    reasons = "SELECT reason FROM idivm.history WHERE view = 'all_in_all'::regclass AND recomputed"
+    reason = "a table was truncated, a table changed as the option append_only excludes, or the changes took too long"
+    assert orc.connection.execute(reasons).fetchall() == [(reason,)]
     # The next refresh may still have to compute other states.
     refreshed(orc, "INSERT INTO events VALUES (1002, 2, 3)")
     assert refreshed(orc, "DELETE FROM events WHERE id = 1002") >= over_events
