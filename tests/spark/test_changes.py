@@ -190,17 +190,15 @@ def test_a_query_that_is_killed_goes_on_with_each_change_once(
     ]
 
     def start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
+        with (tmp_path / "errors").open("a") as errors:
+            return subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+            )
 
     def done(process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("done")
+        line = process.stdout.readline()
+        assert line.startswith("done"), (tmp_path / "errors").read_text()[-4000:]
 
     def kill(process: subprocess.Popen[str]) -> None:
         # Spark's other processes hold the pipe for as long as they wait for the database.
