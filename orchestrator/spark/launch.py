@@ -118,7 +118,7 @@ def launch(command: Command) -> Launched:
     with ExitStack() as stack:
         folder = stack.enter_context(own_folder())
         changes = {
-            **environment("local", command.java.home(folder / "java"), package),
+            **environment("local", command.java.home(folder / "java"), package, folder),
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(_connection_file(folder)),
             "SPARK_CONNECT_MODE": "0",
             "PYTHONHASHSEED": "0",

@@ -97,7 +97,7 @@ def spark_session(
         conf = pyspark.SparkConf(loadDefaults=False)
         conf.setAll(list(settings(master, app, folder, config, java_options).items()))
         home = java.home(folder / "java")
-        changes = environment(master, home, package)
+        changes = environment(master, home, package, folder)
         try:
             with ExitStack() as until_started:
                 until_started.enter_context(_environment(changes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -83,12 +84,12 @@ def own_java_options(folder: Path) -> list[str]:
     ]
 
 
-def environment(master: str, java_home: Path, package: Path) -> dict[str, str | None]:
+def environment(master: str, java_home: Path, package: Path, folder: Path) -> dict[str, str | None]:
     """Return the changes to the environment of Spark's JVM and Python workers; None unsets a variable."""
     changes: dict[str, str | None] = {
         "JAVA_HOME": str(java_home),
         "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": _plain_program(sys.executable, folder),
         # These variables could connect the caller's other Spark instead of the Spark started here.
         "PYSPARK_GATEWAY_PORT": None,
         "PYSPARK_SUBMIT_ARGS": None,
@@ -105,6 +106,21 @@ def environment(master: str, java_home: Path, package: Path) -> dict[str, str | 
     elif python := os.environ.get("PYSPARK_PYTHON"):
         changes["PYSPARK_PYTHON"] = python
     return changes
+
+
+def _plain_program(program: str, folder: Path) -> str:
+    """Return a path of a program that a shell reads as a single word, if there is one.
+
+    Before Spark asks this Python for data sources, it looks for the program by a shell, without quotes. So it
+    would find no data source from a checkout in a folder with a space in its name.
+    """
+    if shlex.quote(program) == program:
+        return program
+    link = folder / "python"
+    link.write_text(f'#!/bin/sh\nexec {shlex.quote(program)} "$@"\n')
+    link.chmod(0o700)
+    is_usable = shlex.quote(str(link)) == str(link) and os.access(link, os.X_OK)
+    return str(link) if is_usable else program
 
 
 def default_master() -> str:

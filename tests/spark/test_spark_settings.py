@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,23 +21,42 @@ CLUSTER = "spark://somewhere:7077"
 def test_a_local_session_listens_on_the_loopback_alone(tmp_path: Path) -> None:
     told = settings("local[2]", "app", tmp_path)
     assert told["spark.driver.bindAddress"] == told["spark.driver.host"] == "127.0.0.1"
-    assert environment("local[2]", tmp_path, tmp_path)["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert environment("local[2]", tmp_path, tmp_path, tmp_path)["SPARK_LOCAL_IP"] == "127.0.0.1"
 
 
 def test_a_cluster_may_reach_the_session(tmp_path: Path) -> None:
     told = settings(CLUSTER, "app", tmp_path)
     assert not {"spark.driver.bindAddress", "spark.driver.host"} & set(told)
-    assert "SPARK_LOCAL_IP" not in environment(CLUSTER, tmp_path, tmp_path)
+    assert "SPARK_LOCAL_IP" not in environment(CLUSTER, tmp_path, tmp_path, tmp_path)
 
 
 def test_workers_run_this_python_unless_a_cluster_has_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/elsewhere/python")
-    assert environment("local", tmp_path, tmp_path)["PYSPARK_PYTHON"] == sys.executable
-    assert environment(CLUSTER, tmp_path, tmp_path)["PYSPARK_PYTHON"] == "/elsewhere/python"
+    assert environment("local", tmp_path, tmp_path, tmp_path)["PYSPARK_PYTHON"] == sys.executable
+    assert (
+        environment(CLUSTER, tmp_path, tmp_path, tmp_path)["PYSPARK_PYTHON"] == "/elsewhere/python"
+    )
     monkeypatch.delenv("PYSPARK_PYTHON")
-    assert environment(CLUSTER, tmp_path, tmp_path)["PYSPARK_PYTHON"] == sys.executable
+    assert environment(CLUSTER, tmp_path, tmp_path, tmp_path)["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_spark_finds_a_python_whose_path_has_a_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spaced = tmp_path / "my idivm" / "python"
+    spaced.parent.mkdir()
+    spaced.write_text('#!/bin/sh\necho "$0 $#"')
+    spaced.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(spaced))
+    changes = environment("local", tmp_path, tmp_path, tmp_path)
+    assert changes["PYSPARK_PYTHON"] == str(spaced)
+    program = changes["PYSPARK_DRIVER_PYTHON"]
+    # Spark looks for it in this way, and starts it without a shell.
+    assert subprocess.run(f"command -v {program}", shell=True).returncode == 0
+    output = subprocess.run([str(program), "a b", "c"], capture_output=True, text=True).stdout
+    assert output == f"{spaced} 2\n"
 
 
 def test_the_caller_has_the_last_word(tmp_path: Path) -> None:
@@ -77,13 +97,13 @@ def test_a_user_without_an_account_gets_a_name_and_a_home(
     def unknown(uid: int) -> None:
         raise KeyError(uid)
 
-    assert "SPARK_USER" not in environment("local", tmp_path, tmp_path)
+    assert "SPARK_USER" not in environment("local", tmp_path, tmp_path, tmp_path)
     monkeypatch.setattr("pwd.getpwuid", unknown)
     assert (
         f"-Duser.home={tmp_path}"
         in settings("local", "a", tmp_path)["spark.driver.defaultJavaOptions"]
     )
-    assert environment("local", tmp_path, tmp_path)["SPARK_USER"]
+    assert environment("local", tmp_path, tmp_path, tmp_path)["SPARK_USER"]
 
 
 def test_options_of_java_belong_to_the_session(tmp_path: Path) -> None:
