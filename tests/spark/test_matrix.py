@@ -49,7 +49,8 @@ def test_the_matrix(orc: Orchestrator, spark: Any, tmp_path: Path, whole: bool, 
             SOURCES[source](matrix)
     assert not matrix.wrong
     assert matrix.compared > 500
-    if whole:
+    if whole and driver_jar() is not None:
+        # The bars count the comparisons of all sources.
         assert all(bar.holds for bar in bars(matrix))
 
 
