@@ -10,8 +10,7 @@ CREATE OR REPLACE FUNCTION idivm.few_views() RETURNS integer
 -- ten, and would look up one after the other.
 CREATE OR REPLACE FUNCTION idivm.plan_for_many(view_ids integer[]) RETURNS text
     LANGUAGE sql
-    RETURN CASE WHEN cardinality(view_ids) > 100 THEN pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true)
-        || pg_catalog.set_config('enable_seqscan', 'on', true) || pg_catalog.set_config('enable_hashjoin', 'on', true) END;
+    RETURN CASE WHEN cardinality(view_ids) > 100 THEN pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true) END;
 
 -- Return those of the given views that have drifted, as idivm.has_drifted tells of one view. What most databases have
 -- none of is looked for first, so that no join with all views looks for it.
@@ -25,7 +24,10 @@ DECLARE
     rewritten integer[];
     version text;
 BEGIN
-    PERFORM idivm.plan_for_many(view_ids);
+    IF idivm.plan_for_many(view_ids) IS NOT NULL THEN
+        -- These settings of this function end with it.
+        PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_hashjoin', 'on', true);
+    END IF;
     -- The relation that users read. Views that rely on the same promises of a table are one case.
     drifted := ARRAY(
         SELECT v.id FROM unnest(view_ids) AS id JOIN idivm.views v USING (id)
@@ -231,7 +233,7 @@ AS $$
 $$;
 COMMENT ON FUNCTION idivm.upper_views(integer[]) IS 'those of the given views that read maintained views';
 
--- Return whether a refresh of these views has anything to do. Views are asked until one has.
+-- Return whether a refresh of these views has work to do. The search ends with the first view that has.
 CREATE OR REPLACE FUNCTION idivm.is_due(view_ids integer[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$

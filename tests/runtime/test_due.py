@@ -169,3 +169,14 @@ def test_a_log_of_many_transactions_is_compared_view_by_view(many):
     assert due(many) == {"in_b", "pair"} | CHECKED
     many.refresh()
     assert due(many) == CHECKED
+
+
+def test_settings_of_the_planner_stay_as_they_were(orc):
+    """Questions about many views have settings of their own, which end with them."""
+    ids = "array_fill(0, ARRAY[101])"
+    with orc.connection.transaction():
+        orc.connection.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off")
+        for question in ("drifted_views", "pending_views", "due", "troubled_views"):
+            orc.connection.execute(f"SELECT idivm.{question}({ids})")
+            settings = "SELECT current_setting('enable_seqscan'), current_setting('enable_hashjoin')"
+            assert orc.connection.execute(settings).fetchone() == ("off", "off"), question
