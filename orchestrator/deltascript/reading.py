@@ -74,8 +74,8 @@ def _read_log(program: Program, source: Source, step: ReadChanges | None, names:
     known = names.sources[source.oid]
     read = step is not None and bool(step.classes)
     keyed = read and bool(known.key)
-    counts = _counts(step is not None and step.growing)
-    counted = _into(counts, [SQL("FROM {};").format(_pending(known))])
+    unread = SQL("c.op <> 'I'") if step is not None and step.growing else _TRUNCATION
+    counted = _into(_counts(unread), [SQL("FROM {};").format(_pending(known))])
     code = [
         *(_by_key(step, known, names) if step is not None and keyed else counted),
         SQL("pending := pending + taken; rebuild := coalesce(truncated, false);"),
@@ -114,26 +114,21 @@ def _has_more(program: Program, step: ReadChanges, source: SourceNames, names: N
     return [more.format(Literal(names.id), Literal(source.id), Literal(least))]
 
 
-def _counts(
-    grows: bool, key: Composable | None = None, differs: Composable | None = None
-) -> list[tuple[Composable, str]]:
+_TRUNCATION = SQL("c.op = 'T'")
+
+
+def _counts(unread: Composable, key: Composable | None = None) -> list[tuple[Composable, str]]:
     """Return the values that are computed for every log, and the variables that receive them.
 
-    If rows are only added to the source, any other change leads to a recomputation, except an update
-    of which `differs` says that the view does not see it.
+    `unread` is the condition on changes that no diff holds, so that they lead to a recomputation.
     """
     counts: list[tuple[Composable, str]] = [(SQL("count(*)"), "taken")]
     if key is not None:
         counts.append((SQL("count(DISTINCT {})").format(key), "keys"))
-    truncated: Composable = SQL("c.op = 'T'")
-    if grows and differs is None:
-        truncated = SQL("c.op <> 'I'")
-    elif grows:
-        truncated = SQL("c.op IN ('D', 'T') OR c.op = 'U' AND {}").format(differs)
     return [
         *counts,
         (SQL("max(c.seq) FILTER (WHERE c.xid = own)"), "last"),
-        (SQL("bool_or({})").format(truncated), "truncated"),
+        (SQL("bool_or({})").format(unread), "truncated"),
     ]
 
 
@@ -260,11 +255,15 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Lines:
     collected = _collected(step, [condition(change) for change in step.classes], called)
     key = [SQL("coalesce({}, {})").format(field("new", k), field("old", k)) for k in in_key]
     net = SQL("{}(since) AS c").format(_log(source, "_net_changes"))
-    read = {attnum for attnum, _ in step.fields}
-    differs = differing(c for c in step.source.columns if c.attnum in read)
+    unread: Composable = _TRUNCATION
+    if step.growing:
+        # An update of other columns changes nothing that the view reads.
+        read = {attnum for attnum, _ in step.fields}
+        differs = differing(c for c in step.source.columns if c.attnum in read)
+        unread = SQL("c.op IN ('D', 'T') OR c.op = 'U' AND {}").format(differs)
     return [
         *_into(
-            [*collected, *_counts(step.growing, _distinguished(key, in_key), differs)],
+            [*collected, *_counts(unread, _distinguished(key, in_key))],
             _with_change(step, source, names, _pending(source)),
         ),
         *when(

@@ -127,7 +127,7 @@ class ChangesApart:
 
 def changes_apart(scan: Scan, composer: Composer) -> ChangesApart:
     """Return the change of a table that may change."""
-    changes = _table_changes(scan, (), composer, scan.table.oid in composer.growing)
+    changes = _table_changes(scan, (), composer)
     return ChangesApart(
         composer.union(scan.columns, list(changes.parts())),
         composer.union(scan.columns, list(changes.deleted_and_inserted())),
@@ -147,7 +147,7 @@ class Sides:
 
 def sides(scan: Scan, composer: Composer) -> Sides | None:
     """Return both versions of the changed rows of a table, or None if no key identifies its rows."""
-    changes = _table_changes(scan, (), composer, grows=False)
+    changes = _table_changes(scan, (), composer, every_kind=True)
     if not changes.ids:
         return None
     updates = [variable for variable, _ in changes.updates]
@@ -285,7 +285,7 @@ def _changes(
     if isinstance(leaf, Scan):
         if leaf.table.oid in composer.static:
             return None
-        return _table_changes(leaf, conditional, composer, leaf.table.oid in composer.growing)
+        return _table_changes(leaf, conditional, composer)
     if isinstance(leaf, StateScan):
         if not any(isinstance(step, Apply) and step.state == leaf.role for step in composer.steps):
             return None
@@ -300,8 +300,14 @@ def _changes(
 
 
 def _table_changes(
-    scan: Scan, conditional: Sequence[frozenset[Column]], composer: Composer, grows: bool
+    scan: Scan,
+    conditional: Sequence[frozenset[Column]],
+    composer: Composer,
+    *,
+    every_kind: bool = False,
 ) -> _Changes:
+    """Return the changes of a table; with `every_kind`, also the kinds that lead to a recomputation."""
+    grows = scan.table.oid in composer.growing and not every_kind
     source, columns = _captured(scan, composer)
     names = dict(fields_of(source))
     ids = tuple(column for column, captured in columns.items() if captured.in_key)

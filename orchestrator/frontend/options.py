@@ -53,16 +53,8 @@ MODES = _ALLOWED["maintain"]
 """When a view is updated: by refreshes, after each statement, at each commit, or by refreshes and reads."""
 
 _FREE = (
-    *(
-        "updatable",
-        "refresh_group",
-        "gate",
-        "variable_order",
-        "epsilon",
-        "static",
-        "append_only",
-        "factorizable",
-    ),
+    *("updatable", "refresh_group", "gate", "variable_order"),
+    *("epsilon", "static", "append_only", "factorizable"),
 )
 """Options whose values are only checked when the view is planned, for example names of tables."""
 

@@ -510,7 +510,7 @@ BEGIN
            one.status = 'invalid' AS recompute, idivm.is_foreign(w) AS is_foreign,
            has_table_privilege(one.state, 'SELECT') IS NULL AS lost,
            (SELECT e.at FROM idivm.view_errors e WHERE e.view = one.id) AS failed_at,
-           one.types IS NOT NULL AS depends, one.options, one.options ->> 'relation' = 'table' AS is_table
+           one.types IS NOT NULL AS depends, one.options
     INTO v
     FROM idivm.views one LEFT JOIN idivm.watermarks w ON w.view = one.id
     WHERE one.id = view_id AND one.status <> 'building'
@@ -573,7 +573,7 @@ BEGIN
     END IF;
     snapshot := pg_current_snapshot();
     done := idivm.run_program(view_id, v.mark, v.recompute, v.content_only);
-    IF v.is_table THEN
+    IF v.options ->> 'relation' = 'table' THEN
         PERFORM idivm.show_table(view_id, done.kind IS NOT DISTINCT FROM 'R');
     END IF;
     IF v.failed_at IS NOT NULL THEN

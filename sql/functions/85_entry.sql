@@ -48,6 +48,7 @@ CREATE OR REPLACE FUNCTION idivm.checked_options(options jsonb) RETURNS jsonb
 AS $$
 DECLARE
     given record;
+    refused record;
     checked jsonb := '{}';
 BEGIN
     FOR given IN
@@ -70,18 +71,17 @@ BEGIN
         checked := checked || jsonb_build_object(
             given.key, CASE given.pattern WHEN '' THEN given.value ELSE lower(given.value) END);
     END LOOP;
-    IF checked ->> 'feed' = 'on' AND checked ->> 'maintain' = 'on_read' THEN
-        RAISE invalid_parameter_value USING
-            MESSAGE = 'feed = on is not available with maintain = on_read, whose reads show changes before a refresh adds them to the feed',
-            HINT = 'Choose another mode.';
-    ELSIF checked ->> 'relation' = 'table' AND checked ->> 'maintain' = 'on_read' THEN
-        RAISE invalid_parameter_value USING
-            MESSAGE = 'relation = table is not available with maintain = on_read, whose reads show changes that no refresh has written to the table yet',
-            HINT = 'Choose another mode.';
-    ELSIF checked ->> 'append_only' <> '' AND checked ->> 'maintain' = 'on_read' THEN
-        RAISE invalid_parameter_value USING
-            MESSAGE = 'append_only is not available with maintain = on_read, whose reads show pending updates and deletes too',
-            HINT = 'Choose another mode.';
+    IF checked ->> 'maintain' = 'on_read' THEN
+        SELECT o.name, o.why INTO refused
+        FROM (VALUES (checked ->> 'feed' = 'on', 'feed = on', 'show changes before a refresh adds them to the feed'),
+                     (checked ->> 'relation' = 'table', 'relation = table', 'show changes that no refresh has written to the table yet'),
+                     (checked ->> 'append_only' <> '', 'append_only', 'show pending updates and deletes too')) AS o (given, name, why)
+        WHERE o.given LIMIT 1;
+        IF FOUND THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = format('%s is not available with maintain = on_read, whose reads %s', refused.name, refused.why),
+                HINT = 'Choose another mode.';
+        END IF;
     END IF;
     PERFORM idivm.check_timing(checked);
     RETURN checked;

@@ -178,5 +178,7 @@ def test_settings_of_the_planner_stay_as_they_were(orc):
         orc.connection.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off")
         for question in ("drifted_views", "pending_views", "due", "troubled_views"):
             orc.connection.execute(f"SELECT idivm.{question}({ids})")
-            settings = "SELECT current_setting('enable_seqscan'), current_setting('enable_hashjoin')"
+            settings = (
+                "SELECT current_setting('enable_seqscan'), current_setting('enable_hashjoin')"
+            )
             assert orc.connection.execute(settings).fetchone() == ("off", "off"), question
