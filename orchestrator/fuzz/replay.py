@@ -18,7 +18,6 @@ from orchestrator.runtime import refresh
 class Replica:
     """The rows of a view as its feed tells them, with multiplicities."""
 
-    feed: int
     position: int
     rows: Counter[str] = field(default_factory=Counter)
 
@@ -28,13 +27,23 @@ class Replica:
             self.rows.clear()
             return
         if old is not None:
-            if self.rows[_text(old)] < 1:
+            if self.rows[text_of(old)] < 1:
                 raise CaseError(
-                    "feed", "", f"the feed has {kind} of {_text(old)}, which is not there"
+                    "feed", "", f"the feed has {kind} of {text_of(old)}, which is not there"
                 )
-            self.rows[_text(old)] -= 1
+            self.rows[text_of(old)] -= 1
         if new is not None:
-            self.rows[_text(new)] += 1
+            self.rows[text_of(new)] += 1
+
+    def require_equal(self, name: str, rows: Counter[str]) -> None:
+        """Raise an error if the rows differ from those of the view."""
+        if +self.rows != rows:
+            missing, surplus = rows - self.rows, +self.rows - rows
+            raise CaseError(
+                "feed",
+                "",
+                f"the feed of {name} lacks {dict(missing)} and has {dict(surplus)} too much",
+            )
 
 
 class Replicas:
@@ -60,11 +69,11 @@ class Replicas:
     def _follow(self, connection: Connection[Any], name: str, feed: int, position: int) -> None:
         query = "SELECT refresh, seq, kind, old, new FROM idivm.changes(%s::regclass, %s, snapshot => %s)"
         rows = Counter(
-            _text(row[4]) for row in connection.execute(query, [name, None, True]).fetchall()
+            text_of(row[4]) for row in connection.execute(query, [name, None, True]).fetchall()
         )
         replica = self.known.get(feed)
         if replica is None:
-            self.known[feed] = Replica(feed, position, rows)
+            self.known[feed] = Replica(position, rows)
             return
         last = (replica.position, 0)
         for number, seq, kind, old, new in connection.execute(
@@ -75,14 +84,9 @@ class Replicas:
             last = (number, seq)
             replica.apply(kind, old, new)
         replica.position = position
-        if +replica.rows != rows:
-            missing, surplus = rows - replica.rows, +replica.rows - rows
-            raise CaseError(
-                "feed",
-                "",
-                f"the feed of {name} lacks {dict(missing)} and has {dict(surplus)} too much",
-            )
+        replica.require_equal(name, rows)
 
 
-def _text(row: Any) -> str:
+def text_of(row: Any) -> str:
+    """Return a row in the form in which replicas count it."""
     return json.dumps(row, sort_keys=True)

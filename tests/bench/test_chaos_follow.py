@@ -49,7 +49,9 @@ def test_a_copy_goes_on_where_it_was_stored(
     registered = followed.connection.execute(
         "SELECT name, position FROM idivm.consumers"
     ).fetchone()
-    assert registered == (follow.CONSUMER, follow.Copy.stored(tmp_path / "v.json").position)
+    copy = follow.stored(tmp_path / "v.json")
+    assert copy is not None
+    assert registered == (follow.CONSUMER, copy.position)
 
 
 @pytest.mark.parametrize("kind", WRONG)

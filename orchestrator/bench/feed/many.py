@@ -7,6 +7,7 @@ delivery begins within the refresh, before it commits.
 from __future__ import annotations
 
 import random
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,9 +45,9 @@ def measure(
 ) -> dict[str, Any]:
     """Return how many refreshes that change a view end in a second, and how long deliveries take, in milliseconds."""
     say(f"creating {views} views with feeds")
-    names = [f"{SCHEMA}.many_{number}" for number in range(views)]
+    names = [f"many_{number}" for number in range(views)]
     for name in names:
-        table = Identifier(*name.split("."))
+        table = Identifier(SCHEMA, name)
         orchestrator.connection.execute(
             SQL("CREATE TABLE {} (id int PRIMARY KEY, k int NOT NULL, n int NOT NULL)").format(
                 table
@@ -58,12 +59,11 @@ def measure(
             )
         )
         query = SQL("SELECT k, sum(n) AS s, count(*) AS c FROM {} GROUP BY k").format(table)
-        orchestrator.create_view(f"{name}_sums", query.as_string(None), feed="on")
+        orchestrator.create_view(_view(name), query.as_string(None), feed="on")
     say(f"changing {rate} views a second, for {seconds:g} s")
     delays: list[float] = []
-    with _following(
-        orchestrator, [f"{name}_sums" for name in names[:: -(-views // FOLLOWED)]], delays
-    ):
+    followed = [_view(name) for name in names[:: -(-views // FOLLOWED)]]
+    with _following(orchestrator, followed, delays):
         context = get_context("spawn")
         stop = context.Event()
         processes = [
@@ -86,13 +86,16 @@ def measure(
     orchestrator.refresh()
     if not all(report.equal for report in orchestrator.check()):
         raise DatabaseError("A view differs from its query: what was measured is wrong.")
-    measured.sort()
     return {
         "views": views,
         "refreshes a second": (after - before) / (ended - began),
-        "delivery, median ms": measured[len(measured) // 2],
-        "longest ms": measured[-1],
+        "delivery, median ms": statistics.median(measured),
+        "longest ms": max(measured),
     }
+
+
+def _view(table: str) -> str:
+    return f"{SCHEMA}.{table}_sums"
 
 
 def _refreshes(orchestrator: Orchestrator) -> int:
@@ -144,7 +147,7 @@ def _write(dsn: str, tables: Sequence[str], rate: int, stop: Event) -> None:
             with connection.pipeline():
                 for _ in range(round(rate * TICK)):
                     number += 1
-                    table = Identifier(*tables[number % len(tables)].split("."))
+                    table = Identifier(SCHEMA, tables[number % len(tables)])
                     connection.execute(
                         SQL("UPDATE {} SET n = n + 1 WHERE id = %s").format(table),
                         [chance.randint(1, ROWS)],

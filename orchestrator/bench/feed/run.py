@@ -37,7 +37,6 @@ TIMES_AT_MOST = 1.3
 DELAY_AT_MOST = 200.0
 """Milliseconds from the end of a refresh until a subscriber has its changes."""
 
-
 RATE_AT_LEAST = 1000.0
 """Refreshes a second of many views, while their changes are delivered."""
 
