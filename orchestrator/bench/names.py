@@ -271,9 +271,11 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--parts", type=int, default=20_000, help="rows of parts and of devices")
     sub.add_argument("--repeat", type=int, default=20, help="measured refreshes of each size")
     sub.add_argument("--deliveries", type=int, default=100, help="refreshes to deliver")
-    sub.add_argument("--views", type=int, default=200, help="views that change all the time")
-    sub.add_argument("--rate", type=int, default=1_200, help="their changes in a second")
-    sub.add_argument("--seconds", type=float, default=20, help="seconds of these changes")
+    sub.add_argument("--views", type=int, default=200, help="views that change continuously")
+    sub.add_argument("--rate", type=int, default=1_200, help="changes of these views per second")
+    sub.add_argument(
+        "--seconds", type=float, default=20, help="how long these views change, in seconds"
+    )
 
     sub = bench("lake", "views over a stream whose rows stay in files, beside a stored table")
     sub.add_argument("--rows", type=int, default=20_000_000, help="rows of the stream")

@@ -6,7 +6,8 @@ CREATE OR REPLACE FUNCTION idivm.rows_to_read(view_id integer) RETURNS double pr
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN (SELECT coalesce(sum(CASE WHEN c.reltuples >= 0 AND c.relpages > 0
+    RETURN (
+        SELECT coalesce(sum(CASE WHEN c.reltuples >= 0 AND c.relpages > 0
                                  THEN c.reltuples * pg_relation_size(c.oid)
                                       / (c.relpages * current_setting('block_size')::float8)
                                  ELSE pg_relation_size(c.oid) / 100 END), 0)::float8
@@ -68,7 +69,8 @@ CREATE OR REPLACE FUNCTION idivm.content_seconds(view_id integer, query_work dou
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN (SELECT coalesce(c.content_row_seconds * idivm.recompute_work(view_id, query_work),
+    RETURN (
+        SELECT coalesce(c.content_row_seconds * idivm.recompute_work(view_id, query_work),
                         c.content_share * idivm.states_seconds(view_id, query_work))
         FROM idivm.costs c WHERE c.view = view_id);
 END
@@ -91,7 +93,8 @@ CREATE OR REPLACE FUNCTION idivm.rows_of_access(view_id integer) RETURNS double 
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN (SELECT CASE WHEN count(*) > 1 THEN 2 ELSE 8 END
+    RETURN (
+        SELECT CASE WHEN count(*) > 1 THEN 2 ELSE 8 END
         FROM pg_class c
         WHERE c.relkind = 'r' AND c.relhasindex AND c.relnamespace = 'idivm_state'::regnamespace
           AND c.relname ~ ('_' || view_id || '$'));
@@ -111,7 +114,7 @@ END
 $$;
 COMMENT ON FUNCTION idivm.access_seconds(integer) IS 'the seconds that a lookup or row takes in large diffs of a view';
 
--- So many pending changes are read in any case.
+-- A refresh reads up to this number of pending changes without estimating its cost.
 CREATE OR REPLACE FUNCTION idivm.least_pending() RETURNS bigint
     LANGUAGE sql IMMUTABLE
     RETURN 1000;
@@ -132,9 +135,8 @@ $$;
 COMMENT ON FUNCTION idivm.most_pending(integer, double precision, double precision) IS
     'how many pending changes with so many accesses each may be read before recomputing the view is cheaper';
 
--- Return whether recomputing a view is cheaper than to read the pending changes of a source and to apply them. Few
--- pending changes are always read, and this is found out first, because the other estimates take more time than a small
--- refresh.
+-- Return whether recomputing a view is cheaper than reading and applying the pending changes of a source. The first check
+-- finds the small logs, which are always read; the cost estimates of the second take longer than a small refresh.
 CREATE OR REPLACE FUNCTION idivm.log_is_too_long(view_id integer, source integer, since idivm.watermark,
                                                  accesses double precision) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp

@@ -42,7 +42,7 @@ def recomputed(orc: Orchestrator) -> set[str]:
 
 
 def refreshed(orc: Orchestrator, statement: str) -> set[str]:
-    """Run a statement, refresh, compare all views, and return those that were recomputed."""
+    """Return the views that a refresh after a statement recomputes. Compare all views with their queries."""
     orc.execute(statement)
     orc.refresh()
     assert [report.view for report in orc.check() if not report.equal] == []
