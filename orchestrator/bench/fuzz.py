@@ -20,7 +20,7 @@ from orchestrator.fuzz.campaign import Finding, Totals, run_cases, summary
 from orchestrator.fuzz.case import Case, from_json, to_json
 from orchestrator.fuzz.encodings import ENCODINGS, combinations, in_database
 from orchestrator.fuzz.generate import generate
-from orchestrator.fuzz.options import MODES, STRATEGIES
+from orchestrator.fuzz.options import MODES, STRATEGIES, TEMPORAL_SHARE
 from orchestrator.fuzz.outcome import Failure
 from orchestrator.runtime.errors import explained
 
@@ -42,6 +42,7 @@ def run(
     locales: Sequence[str] | None = None,
     cases: int | None = None,
     loads: bool = False,
+    temporal: bool = False,
     replay: Path | None = None,
     save: Path | None = None,
     as_json: bool = False,
@@ -50,7 +51,7 @@ def run(
 
     The user must be allowed to create databases and end backends on the server, best as a
     superuser: every run has its own databases. `cases` limits the number of cases, `loads` adds
-    loads to each case, and `replay` runs a saved case instead. `save` names a folder for the
+    loads to each case, `temporal` moves the time in each case, and `replay` runs a saved case instead. `save` names a folder for the
     shrunken case of every failure, as JSON. The databases alternate between the encodings and
     locales.
     """
@@ -67,7 +68,7 @@ def run(
     given = (
         iter([_saved(replay)])
         if replay
-        else _cases(first, strategies or STRATEGIES, modes or tuple(MODES), kinds, loads)
+        else _cases(first, strategies or STRATEGIES, modes or tuple(MODES), kinds, loads, temporal)
     )
     if not as_json:
         print(f"fuzz: PostgreSQL {version}, seeds from {first}, {minutes:g} minutes", flush=True)
@@ -125,10 +126,12 @@ def _cases(
     modes: Sequence[str],
     kinds: Sequence[tuple[str, str]],
     loads: bool,
+    temporal: bool,
 ) -> Iterator[Case]:
+    share = 1 if temporal else TEMPORAL_SHARE
     for seed in itertools.count(first):
         kind = kinds[(seed - first) // TURN % len(kinds)]
-        yield in_database(generate(seed, strategies, modes, loads), *kind)
+        yield in_database(generate(seed, strategies, modes, loads, share), *kind)
 
 
 def _saved(path: Path) -> Case:

@@ -67,6 +67,7 @@ def run_fuzzer(options: argparse.Namespace) -> int:
             encodings=options.encodings,
             locales=options.locales,
             loads=options.load,
+            temporal=options.temporal,
             replay=options.replay,
             save=options.save,
             as_json=options.json,

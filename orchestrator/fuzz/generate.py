@@ -56,13 +56,16 @@ def generate(
     strategies: Sequence[str] = STRATEGIES,
     modes: Sequence[str] = tuple(MODES),
     loads: bool = False,
+    temporal_share: float = TEMPORAL_SHARE,
 ) -> Case:
     """Return the case of a seed; its views use various strategies and modes, and its steps may load files.
+
+    In this share of the cases without loads, views compare rows with a time that moves.
 
     >>> generate(7) == generate(7)
     True
     """
-    return drafted(seed, strategies, modes, loads)[0]
+    return drafted(seed, strategies, modes, loads, temporal_share)[0]
 
 
 def drafted(
@@ -70,6 +73,7 @@ def drafted(
     strategies: Sequence[str] = STRATEGIES,
     modes: Sequence[str] = tuple(MODES),
     loads: bool = False,
+    temporal_share: float = TEMPORAL_SHARE,
 ) -> tuple[Case, Sequence[Model]]:
     """Return the case of a seed, and the models of its tables, from which changes can be made."""
     rng = Random(seed)
@@ -79,7 +83,7 @@ def drafted(
     taken: set[str] = set()
     # Another generator decides whether the time moves, so that all other cases do not depend on it.
     clock = Random(f"{seed} time")
-    temporal = not loads and clock.random() < TEMPORAL_SHARE
+    temporal = not loads and clock.random() < temporal_share
     schema = make_schema(rng, names, taken, temporal)
     common = rng.random() < 0.4
     grammar = Grammar(rng, names, schema.enum, schema.schemas[0], COMMON if common else FORMS)

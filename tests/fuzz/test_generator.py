@@ -50,6 +50,12 @@ def test_seeds_give_different_cases(cases: list[Case]) -> None:
     assert len({case.views for case in cases}) == len(cases)
 
 
+def test_the_time_moves_in_the_given_share_of_the_cases(cases: list[Case]) -> None:
+    assert 0 < sum(bool(case.time) for case in cases) < len(cases) / 2
+    assert all(generate(seed, temporal_share=1).time for seed in SEEDS[:20])
+    assert not any(generate(seed, temporal_share=0).time for seed in SEEDS[:20])
+
+
 def test_strategies_and_modes_change_nothing_but_options(cases: list[Case]) -> None:
     for case in cases[:20]:
         other = generate(case.seed, ["id"], ["eager"])
