@@ -20,6 +20,15 @@ AGGREGATES = """
     count(*) AS rows, sum(n) AS total, max(n) AS most, count(DISTINCT n) AS values
 """
 
+ALONE = (
+    "percentile_cont(0.75) WITHIN GROUP (ORDER BY n DESC)",
+    "percentile_cont(0.3) WITHIN GROUP (ORDER BY f)",
+    "percentile_disc(0.4) WITHIN GROUP (ORDER BY d DESC)",
+    "percentile_disc(0.4) WITHIN GROUP (ORDER BY at)",
+    "mode() WITHIN GROUP (ORDER BY n DESC)",
+)
+"""Aggregates that are alone in their views. Beside others, a small group is computed anew."""
+
 
 def change(orc, rng):
     """One statement that inserts, updates or deletes some rows."""
@@ -48,6 +57,10 @@ def test_they_follow_every_change(orc, strategy, maintain):
     options = {"strategy": strategy, "maintain": maintain}
     orc.create_view("groups", f"SELECT g, {AGGREGATES} FROM t GROUP BY g", **options)
     orc.create_view("whole", f"SELECT {AGGREGATES} FROM t", **options)
+    for number, aggregate in enumerate(ALONE):
+        orc.create_view(
+            f"alone_{number}", f"SELECT g, {aggregate} AS x FROM t GROUP BY g", **options
+        )
     orc.create_view("above", "SELECT median, count(*) FROM groups GROUP BY median", **options)
     rng = random.Random(7)
     for _ in range(12):
