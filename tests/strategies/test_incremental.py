@@ -129,6 +129,11 @@ VIEWS = {
     "all_in_order": "SELECT pid FROM parts ORDER BY price, pid LIMIT ALL OFFSET 0",
     "some_for_each": "SELECT d.did, q.pid FROM devices d, LATERAL (SELECT pid FROM parts p WHERE p.pid <> d.did"
     " ORDER BY pid LIMIT d.parent) AS q",
+    "a_row_if_a_column_says_so": "SELECT d.did, q.x, r.y FROM devices d JOIN LATERAL (SELECT d.parent + 1 AS x) AS q ON true"
+    " JOIN LATERAL (SELECT q.x * 2 AS y WHERE d.category <> 'phone') AS r ON true",
+    "a_row_if_another_table_says_so": "SELECT d.did, q.x FROM devices d JOIN LATERAL (SELECT d.parent AS x WHERE EXISTS"
+    " (SELECT FROM parts p WHERE p.pid = d.did AND p.kind = 'k1')) AS q ON true",
+    "a_row_or_nulls": "SELECT d.did, q.x FROM devices d LEFT JOIN LATERAL (SELECT d.did AS x WHERE d.parent > 2) AS q ON true",
     "one_or_none": "SELECT d.did, q.x FROM devices d, LATERAL (SELECT d.did + 1 AS x OFFSET greatest(d.parent - 2, 0)) AS q,"
     " LATERAL (SELECT count(*) FROM parts LIMIT 2) AS r",
     "different_sets": "SELECT kind, pid, pid % 4 AS rest, count(*) AS n FROM parts"

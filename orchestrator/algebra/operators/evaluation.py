@@ -19,6 +19,8 @@ from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.operators.base import Identified, Operator
 from orchestrator.algebra.operators.dependent_join import DependentJoin
 from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.values import Values
 from orchestrator.algebra.rendering import Block, Renderer
 from orchestrator.algebra.scalar import TRUE, Scalar, Subquery
 from orchestrator.caching import cached_property
@@ -92,8 +94,11 @@ class Evaluation(Operator):
 
     @property
     def single(self) -> bool:
-        """Whether S returns exactly one row for each row of R."""
-        return isinstance(self.plan, Projection) and self.plan.input.columns == ()
+        """Whether the result has exactly one row for each row of R."""
+        plan = self.plan
+        while isinstance(plan, Projection) or (self.outer and isinstance(plan, Selection)):
+            plan = plan.input
+        return isinstance(plan, Values) and plan.rows == ((),)
 
     @property
     def label(self) -> str:

@@ -223,6 +223,14 @@ class Sources:
                 self.make.value("text", left.scope, 0).sql,
                 alias,
             )
+        elif roll < 0.9:
+            fields = (Field("one", "int"), Field("two", "text"))
+            item = SQL("LATERAL (SELECT {} AS one, {} AS two WHERE {}) AS {}").format(
+                self.make.value("int", left.scope, 0).sql,
+                self.make.value("text", left.scope, 0).sql,
+                self.make.condition(left.scope),
+                alias,
+            )
         else:
             fields = (Field("one", "int"), Field("two", "text"))
             item = SQL("LATERAL (VALUES ({}, {}), (1, 'a')) AS {} (one, two)").format(

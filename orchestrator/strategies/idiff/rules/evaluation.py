@@ -5,7 +5,7 @@ change of a part T of S affects the rows of R to which a changed row of T matter
 change. Joins of R with the change find the IDs of these rows, as for rows with partners, and the rows
 are evaluated again.
 
-If S returns exactly one row, the rows of R stay, and the columns of S are updated.
+If the result has one row for each row of R, these rows stay, and the columns of S are updated.
 """
 
 from __future__ import annotations
