@@ -1,14 +1,14 @@
 """Do work on views in several sessions at once. Refresh them in one snapshot.
 
 The calling session exports its snapshot. Each worker, a session of its own, imports it, so that all of them see the
-same tables and logs, and refreshes groups of views: views that read each other are in one group. A worker that has
-no more groups waits with its transaction open. When all wait, all commit at once; if one fails, all roll back.
+same tables and logs, and refreshes portions of the views: views that read each other are in one portion. A worker for
+which none is left waits with its transaction open. When all wait, all commit at once; if one fails, all roll back.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -27,6 +27,9 @@ Row = TypeVar("Row")
 
 PATIENCE = 1.0
 """Seconds between checks whether workers wait for each other, as PostgreSQL's deadlock_timeout."""
+
+PORTIONS = 4
+"""Portions of the work for each session. Fewer leave a session without work, and each one has a cost of its own."""
 
 _TAKEN_OVER = (
     "role",
@@ -102,6 +105,31 @@ def groups(reads: Iterable[tuple[int, Iterable[int]]]) -> list[list[int]]:
     return sorted((members for _, members in result), key=lambda members: members[0])
 
 
+def portions(
+    view_groups: Iterable[list[int]], seconds: Mapping[int, float], count: int
+) -> list[list[int]]:
+    """Return the groups in about so many portions of the same work, the largest first.
+
+    `seconds` is the expected work of each view. No group is divided, so a portion with a large group has more work.
+
+    >>> portions([[1], [2, 3], [4], [5]], {1: 1, 2: 2, 3: 8, 4: 2, 5: 1}, 4)
+    [[2, 3], [4, 1], [5]]
+    """
+    # A view that has never been refreshed has no seconds.
+    work = [(sum(max(seconds[view], 0.001) for view in group), group) for group in view_groups]
+    work.sort(key=lambda item: item[0], reverse=True)
+    share = sum(amount for amount, _ in work) / count
+    result: list[list[int]] = []
+    room = 0.0
+    for amount, group in work:
+        if not result or room < amount:
+            result.append([])
+            room = share
+        result[-1] += group
+        room -= amount
+    return result
+
+
 def each(
     sessions: Sequence[Connection[Any]],
     todo: Iterable[Row],
@@ -158,14 +186,13 @@ class Workers(Generic[Row]):
         if len(due) < 2 or todo.is_shared:
             return None
         idle = [view for group in grouped if group not in due for view in group]
-        # The longest first, so that no session ends with much work while the others wait.
-        due.sort(key=lambda group: sum(map(seconds.__getitem__, group)), reverse=True)
+        parts = portions(due, seconds, PORTIONS * self.sessions.jobs)
         with ExitStack() as stack:
-            sessions = self.sessions.open(stack, connection, len(due))
+            sessions = self.sessions.open(stack, connection, len(parts))
             if len(sessions) < 2:
                 return None
             rows = self.refresh(connection, idle) if idle else []
-            return rows + _Effort(connection, sessions, due, self.refresh).run()
+            return rows + _Effort(connection, sessions, parts, self.refresh).run()
 
 
 @dataclass
@@ -211,7 +238,7 @@ class _Effort(Generic[Row]):
         connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
 
     def _work(self, session: Connection[Any], snapshot: str, done: Future[list[Row]]) -> None:
-        """Refresh groups until there are none, wait for the other workers, and commit if all succeeded."""
+        """Refresh portions until there are none, wait for the other workers, and commit if all succeeded."""
         try:
             with session.transaction():
                 session.execute(
