@@ -51,9 +51,9 @@ def run(
 
     The user must be allowed to create databases and end backends on the server, best as a
     superuser: every run has its own databases. `cases` limits the number of cases, `loads` adds
-    loads to each case, `temporal` moves the time in each case, and `replay` runs a saved case instead. `save` names a folder for the
-    shrunken case of every failure, as JSON. The databases alternate between the encodings and
-    locales.
+    loads to each case, `temporal` moves the time in each case, and `replay` runs a saved case
+    instead. `save` names a folder for the shrunken case of every failure, as JSON. The databases
+    alternate between the encodings and locales.
     """
     _known("strategy", strategies, STRATEGIES)
     _known("mode", modes, tuple(MODES))

@@ -276,6 +276,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument(
         "--seconds", type=float, default=20, help="how long these views change, in seconds"
     )
+    sub.add_argument("--sessions", type=int, default=2, help="sessions that refresh these views")
 
     sub = bench("lake", "views over a stream whose rows stay in files, beside a stored table")
     sub.add_argument("--rows", type=int, default=20_000_000, help="rows of the stream")

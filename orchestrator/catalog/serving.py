@@ -227,7 +227,7 @@ def work_of(connection: Connection[Any], view_ids: Sequence[int]) -> Work:
     """Return what a refresh of views has to do in the snapshot of the open transaction."""
     rows = connection.execute(_WORK, [list(view_ids)]).fetchall()
     row = connection.execute(
-        "SELECT due, due && ARRAY(SELECT idivm.synchronous_views()) FROM idivm.due(%s) AS due",
+        "SELECT due, due && ARRAY(SELECT idivm.synchronous_views()) FROM idivm.work_of(%s)",
         [list(view_ids)],
     ).fetchone()
     assert row is not None

@@ -163,7 +163,8 @@ END', format('FROM idivm_log.%I AS c
     WHERE %s', base, pending)));
     EXECUTE format(
         'CREATE OR REPLACE FUNCTION idivm_log.%I(since idivm.watermark) RETURNS boolean'
-        ' LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS %L',
+        -- Its caller may have statements planned anew each time.
+        ' LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS %L',
         base || '_any', format('DECLARE
     late_a tid := idivm.last_page(%2$L);
     late_b tid := idivm.last_page(%3$L);

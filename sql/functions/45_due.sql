@@ -1,7 +1,7 @@
 -- Which of many views a refresh has anything to do for. The questions are those of idivm.has_drifted and
 -- idivm.has_pending, asked of all tables at once, so that views over the same tables share the answers.
 
--- Up to so many views, each refresh finds out by itself whether it has anything to do; for more, idivm.due does.
+-- Up to so many views, each refresh finds out by itself whether it has anything to do; for more, idivm.work_of does.
 CREATE OR REPLACE FUNCTION idivm.few_views() RETURNS integer
     LANGUAGE sql IMMUTABLE
     RETURN 4;
@@ -139,14 +139,15 @@ END
 $$;
 COMMENT ON FUNCTION idivm.pending_views(integer[], integer) IS 'those of the given views for which the change logs hold changes';
 
--- Return those of the given views that are not up to date, or that a refresh has to look at for another reason. The
--- caller may know for which the logs hold changes.
-CREATE OR REPLACE FUNCTION idivm.due_views(view_ids integer[], pending integer[] DEFAULT NULL) RETURNS integer[]
+-- Return those of the given views that are not up to date, or that a refresh has to look at for another reason, and those
+-- that have drifted. The caller may know for which the logs hold changes.
+CREATE OR REPLACE FUNCTION idivm.due_and_drifted(view_ids integer[], pending integer[] DEFAULT NULL, OUT due integer[], OUT drifted integer[])
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     PERFORM idivm.plan_for_many(view_ids);
-    RETURN idivm.drifted_views(view_ids) || coalesce(pending, idivm.pending_views(view_ids)) || ARRAY(
+    drifted := idivm.drifted_views(view_ids);
+    due := drifted || coalesce(pending, idivm.pending_views(view_ids)) || ARRAY(
         SELECT v.id FROM unnest(view_ids) AS id JOIN idivm.views v USING (id) LEFT JOIN idivm.watermarks w ON w.view = id
         WHERE v.status <> 'ready' OR v.time_dependent OR idivm.is_foreign(w)
               OR v.has_clock AND idivm.clock_moved(v.id)
@@ -154,16 +155,17 @@ BEGIN
         SELECT e.view FROM unnest(view_ids) AS id JOIN idivm.view_errors e ON e.view = id);
 END
 $$;
-COMMENT ON FUNCTION idivm.due_views(integer[], integer[]) IS 'those of the given views that a refresh has something to do for';
+COMMENT ON FUNCTION idivm.due_and_drifted(integer[], integer[]) IS
+    'those of the given views that a refresh has something to do for, and those that have drifted';
 
 -- Return the views of a refresh of these views that have something to do, or will have it once the views below them
--- are refreshed; lower views first. The caller may know for which of the given views the logs hold changes.
-CREATE OR REPLACE FUNCTION idivm.due(view_ids integer[], pending integer[] DEFAULT NULL) RETURNS integer[]
+-- are refreshed; lower views first. The caller may know for which of the given views the logs hold changes. Also return
+-- which of all views have drifted, or NULL if it cannot be told.
+CREATE OR REPLACE FUNCTION idivm.work_of(view_ids integer[], pending integer[] DEFAULT NULL, OUT due integer[], OUT drifted integer[])
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     ordered integer[] := view_ids;
-    due integer[];
 BEGIN
     PERFORM idivm.plan_for_many(view_ids);
     IF cardinality(view_ids) < 100
@@ -172,7 +174,9 @@ BEGIN
         ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
     END IF;
     BEGIN
-        due := idivm.due_views(ordered, CASE WHEN ordered <@ view_ids THEN pending END) || ARRAY(
+        SELECT d.due, d.drifted INTO due, drifted
+        FROM idivm.due_and_drifted(ordered, CASE WHEN ordered <@ view_ids THEN pending END) AS d;
+        due := due || ARRAY(
             -- Of a table that is gone, has_table_privilege knows nothing. Rights of others are checked each time.
             SELECT v.id FROM unnest(ordered) AS id JOIN idivm.views v USING (id)
             WHERE (has_table_privilege(v.state, 'SELECT') IS NULL OR v.types IS NOT NULL)
@@ -182,12 +186,13 @@ BEGIN
             RAISE;
         END IF;
         -- The refresh of one of the views meets the error again.
-        RETURN ordered;
+        due := ordered;
+        RETURN;
     END;
     IF due = '{}' THEN
-        RETURN due;
+        RETURN;
     END IF;
-    RETURN ARRAY(
+    due := ARRAY(
         WITH RECURSIVE reached(id) AS (
             SELECT unnest(due)
           UNION
@@ -197,8 +202,8 @@ BEGIN
         SELECT o.id FROM unnest(ordered) WITH ORDINALITY AS o (id, place) JOIN reached USING (id) ORDER BY o.place);
 END
 $$;
-COMMENT ON FUNCTION idivm.due(integer[], integer[]) IS
-    'which views a refresh of the given views has something to do for, lower views first';
+COMMENT ON FUNCTION idivm.work_of(integer[], integer[]) IS
+    'which views a refresh of the given views has something to do for, lower views first, and which have drifted';
 
 -- Return those of the given views for which idivm.trouble has a sentence.
 CREATE OR REPLACE FUNCTION idivm.troubled_views(view_ids integer[]) RETURNS integer[]
@@ -243,7 +248,7 @@ DECLARE
 BEGIN
     IF cardinality(view_ids) > idivm.few_views() THEN
         pending := idivm.pending_views(view_ids, 1);
-        RETURN pending <> '{}' OR cardinality(idivm.due(view_ids, pending)) > 0;
+        RETURN pending <> '{}' OR cardinality((idivm.work_of(view_ids, pending)).due) > 0;
     END IF;
     FOR view_id IN SELECT id FROM idivm.refresh_order(view_ids) AS id LOOP
         IF idivm.has_pending(view_id) OR EXISTS (

@@ -49,8 +49,9 @@ COMMENT ON FUNCTION idivm.recompute_after_error(integer, boolean, text, text, te
 
 -- Refresh views in order. With `apart`, each view has its own subtransaction; otherwise only the views whose last
 -- refresh failed have one, and any other error ends the function. `given_up` has errors of views that are not tried.
+-- `drifted` has the views that have drifted, if the caller knows them.
 CREATE OR REPLACE FUNCTION idivm.refresh_in_order(ordered integer[], synchronous integer[], behind boolean, apart boolean,
-                                                   given_up jsonb DEFAULT '{}')
+                                                   given_up jsonb DEFAULT '{}', drifted integer[] DEFAULT NULL)
     RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -61,7 +62,6 @@ DECLARE
                                ELSE ARRAY(SELECT e.view FROM idivm.view_errors e WHERE e.view = ANY (ordered)) END;
     failed integer[] := '{}';
     shut regclass[];
-    drifted integer[];
     held integer[];
     lower_view text;
     closed regclass;
@@ -196,33 +196,34 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION idivm.refresh_in_order(integer[], integer[], boolean, boolean, jsonb) IS
+COMMENT ON FUNCTION idivm.refresh_in_order(integer[], integer[], boolean, boolean, jsonb, integer[]) IS
     'refreshes views in the given order, each with its own fate or all together';
 
 -- Refresh the views that have something to do, and return them among all views of the refresh.
 CREATE OR REPLACE FUNCTION idivm.refresh_among(ordered integer[], due integer[], synchronous integer[], behind boolean, apart boolean,
-                                                given_up jsonb DEFAULT '{}')
+                                                given_up jsonb DEFAULT '{}', drifted integer[] DEFAULT NULL)
     RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     IF cardinality(due) = cardinality(ordered) THEN
-        RETURN QUERY SELECT * FROM idivm.refresh_in_order(due, synchronous, behind, apart, given_up);
+        RETURN QUERY SELECT * FROM idivm.refresh_in_order(due, synchronous, behind, apart, given_up, drifted);
         RETURN;
     END IF;
     RETURN QUERY
-        WITH done AS MATERIALIZED (SELECT * FROM idivm.refresh_in_order(due, synchronous, behind, apart, given_up))
+        WITH done AS MATERIALIZED (SELECT * FROM idivm.refresh_in_order(due, synchronous, behind, apart, given_up, drifted))
         SELECT o.id, CASE WHEN d.view_id IS NULL THEN 0 ELSE d.changed END, coalesce(d.seconds, 0), d.error
         FROM unnest(ordered) WITH ORDINALITY AS o (id, place) LEFT JOIN done d ON d.view_id = o.id
         ORDER BY o.place;
 END
 $$;
-COMMENT ON FUNCTION idivm.refresh_among(integer[], integer[], integer[], boolean, boolean, jsonb) IS
+COMMENT ON FUNCTION idivm.refresh_among(integer[], integer[], integer[], boolean, boolean, jsonb, integer[]) IS
     'refreshes the views that have something to do, and returns them among all views of the refresh';
 
 -- The same with refresh groups: if a member fails, all members keep their contents. What was done is then rolled back,
 -- and done again without this group.
-CREATE OR REPLACE FUNCTION idivm.refresh_groups(ordered integer[], due integer[], synchronous integer[], behind boolean)
+CREATE OR REPLACE FUNCTION idivm.refresh_groups(ordered integer[], due integer[], synchronous integer[], behind boolean,
+                                                 drifted integer[] DEFAULT NULL)
     RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -233,7 +234,7 @@ DECLARE
 BEGIN
     LOOP
         BEGIN
-            SELECT jsonb_agg(r) INTO done FROM idivm.refresh_among(ordered, due, synchronous, behind, true, given_up) AS r;
+            SELECT jsonb_agg(r) INTO done FROM idivm.refresh_among(ordered, due, synchronous, behind, true, given_up, drifted) AS r;
             SELECT jsonb_object_agg(mate, jsonb_build_object(
                        'state', CASE mate WHEN f.id THEN e.sqlstate ELSE '55000' END,
                        'reason', CASE mate WHEN f.id THEN e.message ELSE format(
@@ -256,7 +257,7 @@ BEGIN
         FROM jsonb_to_recordset(done) AS r (view_id integer, changed bigint, seconds double precision, error text);
 END
 $$;
-COMMENT ON FUNCTION idivm.refresh_groups(integer[], integer[], integer[], boolean) IS
+COMMENT ON FUNCTION idivm.refresh_groups(integer[], integer[], integer[], boolean, integer[]) IS
     'refreshes views of which some belong to refresh groups: all members or none';
 
 -- A view that fails, and a view that reads it, returns an error instead of the number of changed rows.
@@ -271,6 +272,7 @@ DECLARE
     ordered integer[];
     synchronous integer[];
     due integer[];
+    drifted integer[];
     behind boolean;
 BEGIN
     IF NOT snapshot_is_fixed AND cardinality(view_ids) = 1 THEN
@@ -290,7 +292,10 @@ BEGIN
     IF snapshot_is_fixed THEN
         -- A view without work in this snapshot is up to date in it. Its lock is not taken: writers would wait for it if the
         -- view became synchronous after the snapshot, and only the watermark of a view with work shows that.
-        due := CASE WHEN cardinality(ordered) > idivm.few_views() THEN idivm.due(ordered) ELSE ordered END;
+        due := ordered;
+        IF cardinality(ordered) > idivm.few_views() THEN
+            SELECT work.due, work.drifted INTO due, drifted FROM idivm.work_of(ordered) AS work;
+        END IF;
         PERFORM idivm.refuse_recycled_log(ordered);
         PERFORM idivm.refuse_mid_statement(ARRAY(SELECT id FROM unnest(ordered) AS id WHERE id <> ALL (synchronous)));
         PERFORM idivm.lock_apart(due, synchronous);
@@ -305,17 +310,21 @@ BEGIN
     IF behind THEN
         -- What is repaired below must reach the synchronous views above.
         ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids || synchronous) AS id);
-        due := CASE WHEN snapshot_is_fixed THEN idivm.due(ordered) ELSE ordered END;
+        due := ordered;
+        drifted := NULL;
+        IF snapshot_is_fixed THEN
+            SELECT work.due, work.drifted INTO due, drifted FROM idivm.work_of(ordered) AS work;
+        END IF;
     END IF;
     IF EXISTS (SELECT FROM idivm.views v WHERE v.options ? 'refresh_group' AND v.id = ANY (due)) THEN
-        RETURN QUERY SELECT * FROM idivm.refresh_groups(ordered, due, synchronous, behind);
+        RETURN QUERY SELECT * FROM idivm.refresh_groups(ordered, due, synchronous, behind, drifted);
         RETURN;
     END IF;
     IF cardinality(due) > 32 THEN
         -- After 64 subtransactions, snapshots of all sessions cost more. So many views share one subtransaction, and
         -- start again with one for each view only if a view fails that did not fail before.
         BEGIN
-            RETURN QUERY SELECT * FROM idivm.refresh_among(ordered, due, synchronous, behind, false);
+            RETURN QUERY SELECT * FROM idivm.refresh_among(ordered, due, synchronous, behind, false, drifted => drifted);
             RETURN;
         EXCEPTION WHEN OTHERS THEN
             IF idivm.ends_refresh(sqlstate) THEN
@@ -323,7 +332,7 @@ BEGIN
             END IF;
         END;
     END IF;
-    RETURN QUERY SELECT * FROM idivm.refresh_among(ordered, due, synchronous, behind, true);
+    RETURN QUERY SELECT * FROM idivm.refresh_among(ordered, due, synchronous, behind, true, drifted => drifted);
 END
 $$;
 COMMENT ON FUNCTION idivm.refresh_views(integer[]) IS

@@ -17,12 +17,13 @@ DECLARE
     number bigint;
 BEGIN
     -- A restored dump may hold the number of this transaction, but not its time.
-    SELECT f.refresh INTO number FROM idivm_feed.feeds f
-    WHERE f.id = feed AND f.xid = pg_current_xact_id() AND f.at = transaction_timestamp();
+    UPDATE idivm_feed.feeds f
+    SET refresh = nextval('idivm_feed.refresh_numbers'), xid = pg_current_xact_id(), at = transaction_timestamp()
+    WHERE f.id = feed AND (f.xid = pg_current_xact_id() AND f.at = transaction_timestamp()) IS NOT TRUE
+    RETURNING f.refresh INTO number;
     IF number IS NULL THEN
-        UPDATE idivm_feed.feeds f
-        SET refresh = nextval('idivm_feed.refresh_numbers'), xid = pg_current_xact_id(), at = transaction_timestamp()
-        WHERE f.id = feed RETURNING f.refresh INTO number;
+        SELECT f.refresh INTO number FROM idivm_feed.feeds f WHERE f.id = feed;
+    ELSE
         INSERT INTO idivm_feed.refreshes VALUES (feed, number, pg_current_xact_id(), clock_timestamp());
         IF number % 256 = 0 THEN
             PERFORM idivm.trim_feed(feed);

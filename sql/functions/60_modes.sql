@@ -359,8 +359,8 @@ AS $$
 DECLARE
     state record := idivm.writer();
 BEGIN
-    RETURN state.open = 0 AND cardinality(idivm.due_views(ARRAY(
-        SELECT id FROM idivm.synchronous_views() AS id INTERSECT SELECT unnest(view_ids)))) > 0;
+    RETURN state.open = 0 AND cardinality((idivm.due_and_drifted(ARRAY(
+        SELECT id FROM idivm.synchronous_views() AS id INTERSECT SELECT unnest(view_ids)))).due) > 0;
 END
 $$;
 

@@ -39,9 +39,9 @@ REVOKE EXECUTE ON ROUTINE
     idivm.quiet_at(integer, timestamptz),
     idivm.recompute_after_error(integer, boolean, text, text, text),
     idivm.refresh_alone(integer),
-    idivm.refresh_among(integer[], integer[], integer[], boolean, boolean, jsonb),
-    idivm.refresh_groups(integer[], integer[], integer[], boolean),
-    idivm.refresh_in_order(integer[], integer[], boolean, boolean, jsonb),
+    idivm.refresh_among(integer[], integer[], integer[], boolean, boolean, jsonb, integer[]),
+    idivm.refresh_groups(integer[], integer[], integer[], boolean, integer[]),
+    idivm.refresh_in_order(integer[], integer[], boolean, boolean, jsonb, integer[]),
     idivm.row_changed(),
     idivm.run_program(integer, idivm.watermark, boolean, boolean),
     idivm.discard_foreign_log(integer),
@@ -59,7 +59,7 @@ REVOKE EXECUTE ON FUNCTION
     idivm.collect(integer),
     idivm.collect_source(integer, integer),
     idivm.collectable(integer[], integer),
-    idivm.due(integer[], integer[]),
+    idivm.work_of(integer[], integer[]),
     idivm.is_due(integer[]),
     idivm.note_turns(integer[]),
     idivm.refresh_views(integer[]),
@@ -75,7 +75,7 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA idivm TO %s', who);
     EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA idivm TO %s', who);
     EXECUTE format('GRANT EXECUTE ON FUNCTION idivm.refresh_views(integer[]), idivm.announce_feeds(integer[]), idivm.collect(integer),'
-                   ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer), idivm.due(integer[], integer[]), idivm.is_due(integer[]),'
+                   ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer), idivm.work_of(integer[], integer[]), idivm.is_due(integer[]),'
                    ' idivm.note_turns(integer[]), idivm.status_of_gate(integer), idivm.turn_logs(integer[], integer), idivm.view_status() TO %s', who);
 END
 $$;

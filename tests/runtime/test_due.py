@@ -42,7 +42,7 @@ def names(orc, query):
 
 
 def due(orc):
-    return names(orc, "v.id = ANY (idivm.due(ARRAY(SELECT id FROM idivm.views)))")
+    return names(orc, "v.id = ANY ((idivm.work_of(ARRAY(SELECT id FROM idivm.views))).due)")
 
 
 def refreshed(orc, statement):

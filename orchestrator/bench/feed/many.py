@@ -1,6 +1,6 @@
 """Deliver the changes of many views, each of which changes several times a second.
 
-One process writes, another refreshes all views again and again, and subscribers follow some of the views. The time of a
+One process writes, others refresh the views again and again, and subscribers follow some of the views. The time of a
 delivery begins within the refresh, before it commits.
 """
 
@@ -41,6 +41,7 @@ def measure(
     views: int,
     rate: int,
     seconds: float,
+    sessions: int,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Return how many refreshes that change a view end in a second, and how long deliveries take, in milliseconds."""
@@ -62,13 +63,19 @@ def measure(
         orchestrator.create_view(_view(name), query.as_string(None), feed="on")
     say(f"changing {rate} views a second, for {seconds:g} s")
     delays: list[float] = []
-    followed = [_view(name) for name in names[:: -(-views // FOLLOWED)]]
+    followed = [_view(name) for name in random.Random(0).sample(names, FOLLOWED)]
     with _following(orchestrator, followed, delays):
         context = get_context("spawn")
         stop = context.Event()
         processes = [
             context.Process(target=_write, args=(dsn, names, rate, stop)),
-            context.Process(target=_refresh, args=(dsn, stop)),
+            *(
+                context.Process(
+                    target=_refresh,
+                    args=(dsn, [_view(name) for name in names[part::sessions]], stop),
+                )
+                for part in range(sessions)
+            ),
         ]
         for process in processes:
             process.start()
@@ -156,8 +163,8 @@ def _write(dsn: str, tables: Sequence[str], rate: int, stop: Event) -> None:
             stop.wait(max(0.0, next_tick - time.monotonic()))
 
 
-def _refresh(dsn: str, stop: Event) -> None:
-    """Refresh all views, again and again."""
+def _refresh(dsn: str, views: Sequence[str], stop: Event) -> None:
+    """Refresh some of the views, again and again."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         while not stop.is_set():
-            connection.execute("CALL idivm.refresh_all()")
+            connection.execute("CALL idivm.refresh_all(VARIADIC %s)", [list(views)])

@@ -50,14 +50,20 @@ def run(
     views: int = 200,
     rate: int = 1_200,
     seconds: float = 20,
+    sessions: int = 2,
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
     """Run the benchmark on its own server, or in schema idivm_bench of the database at `dsn`."""
-    if parts < max(SIZES) or min(repeat, deliveries) < 1 or min(views, rate) < 10 or seconds <= 0:
+    if (
+        parts < max(SIZES)
+        or min(repeat, deliveries, sessions) < 1
+        or min(views, rate) < 10
+        or seconds <= 0
+    ):
         raise UsageError(
-            f"It needs --parts of {max(SIZES)} or more, --repeat and --deliveries of 1 or more, --views and --rate"
-            " of 10 or more, and --seconds of more than 0."
+            f"It needs --parts of {max(SIZES)} or more, --repeat, --deliveries and --sessions of 1 or more, --views"
+            " and --rate of 10 or more, and --seconds of more than 0."
         )
     if dsn is None:
         with own_server(pg) as server:
@@ -70,6 +76,7 @@ def run(
                 views=views,
                 rate=rate,
                 seconds=seconds,
+                sessions=sessions,
                 say=say,
             )
     with connect(dsn) as orchestrator:
@@ -94,7 +101,7 @@ def run(
                 _replay(orchestrator, _name(view, "on"), before[view])
                 for feed in ("off", "on"):
                     orchestrator.drop_view(_name(view, feed))
-            several = many.measure(orchestrator, dsn, views, rate, seconds, say)
+            several = many.measure(orchestrator, dsn, views, rate, seconds, sessions, say)
     total = [sum(row[side] for row in rows) for side in ("without, ms", "with, ms")]
     rows.append({"delivery, median ms": statistics.median(delays), "longest ms": max(delays)})
     rows.append(several)
