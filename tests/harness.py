@@ -59,13 +59,13 @@ done
 @functools.cache
 def found_versions() -> Mapping[int, Installation]:
     """Those of the tested versions that this machine has, the preferred one first."""
-    found = {}
+    installations = {}
     for version in VERSIONS:
         try:
-            found[version] = find(version)
+            installations[version] = find(version)
         except ServerError:
             continue
-    return found
+    return installations
 
 
 def _place() -> Path:

@@ -23,7 +23,7 @@ def plan_of(orc, name: str) -> tuple[MaintenancePlan, Names]:
     return plan, inspection.installed_names(orc.connection, view)
 
 
-def one(orc, query: Composable) -> tuple[object, ...]:
+def single_row(orc, query: Composable) -> tuple[object, ...]:
     row = orc.connection.execute(query).fetchone()
     assert row is not None
     return row
@@ -33,8 +33,8 @@ def require_invariants(orc, plan: MaintenancePlan, names: Names) -> None:
     """The size invariant, the conditions of both parts, and that every state holds its query."""
     known = plan.partitioning
     assert known is not None
-    columns = [Identifier(one) for one in (known.base, known.size)]
-    base, size = one(
+    columns = [Identifier(name) for name in (known.base, known.size)]
+    base, size = single_row(
         orc, SQL("SELECT {} FROM {}").format(SQL(", ").join(columns), names.state(known.state))
     )
     assert base // 4 <= size < base
@@ -48,7 +48,7 @@ def require_invariants(orc, plan: MaintenancePlan, names: Names) -> None:
     }.values()
     assert size == sum(sum(degrees_of(orc, names, part).values()) for part in sized)
     for part in known.partitions:
-        (threshold,) = one(
+        (threshold,) = single_row(
             orc,
             SQL("SELECT {} FROM {}").format(Identifier(part.threshold), names.state(known.state)),
         )
@@ -79,8 +79,8 @@ def require_parts(orc, names: Names, part: Partition, threshold: float, all_heav
         ).fetchall()
     )
     assert heavy <= kept.keys()
-    assert all(kept[one] >= threshold / 2 for one in heavy)
-    assert all(degree < threshold * 3 / 2 for one, degree in kept.items() if one not in heavy)
+    assert all(kept[key] >= threshold / 2 for key in heavy)
+    assert all(degree < threshold * 3 / 2 for key, degree in kept.items() if key not in heavy)
     assert not (all_heavy and kept.keys() - heavy)
     if not part.parts:
         return
@@ -114,9 +114,9 @@ def require_enumeration(orc, name: str, leading: Iterable[str] = ()) -> None:
         # If there is NULL, it is the last value.
         values = sorted({row[place] for row in wanted}, key=repr)
         for value in {*values[:1], *values[-1:]}:
-            found = Counter(map(repr, orc.enumerate(name, {column: value})))
+            listed = Counter(map(repr, orc.enumerate(name, {column: value})))
             like = Counter(repr(row) for row in wanted if row[place] == value)
-            assert found == like, (name, column, value)
+            assert listed == like, (name, column, value)
             text = None if value is None else str(value)
             assert Counter(map(repr, in_sql(orc, name, {column: text}))) == like, (column, value)
 

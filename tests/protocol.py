@@ -75,7 +75,7 @@ class Content:
     own: int = -1
     consumed: frozenset[int] = frozenset()
     last: int = 0
-    again: frozenset[str] = frozenset()
+    truncated: frozenset[str] = frozenset()
     """The tables that transaction `own` truncated. Its changes of them stay pending."""
 
 
@@ -145,7 +145,7 @@ class Model:
                     ("begin",),
                     *([] if row is None else [("lock", ("row", table, row), "X")]),
                     ("put", table, row is None),
-                    *(("write", *one) for one in nested),
+                    *(("write", *write) for write in nested),
                     ("log", table),
                     ("end", table),
                 )
@@ -191,7 +191,7 @@ class Model:
     def _hold(self, locks: Sequence[tuple[Lock, str]]) -> tuple[Step, ...]:
         if self.rules.waits_free_handed:
             return (("hold", tuple(locks)),)
-        return tuple(("lock", *one) for one in locks)
+        return tuple(("lock", *lock) for lock in locks)
 
     def _still(self, state: State, name: object) -> list[tuple[Lock, str]]:
         """What keeps the tables of a view as they are: the lock of their writers, or of the table."""
@@ -240,9 +240,9 @@ class Model:
                 return frozenset()
         return frozenset(
             other
-            for other, one in enumerate(state.processes)
+            for other, peer in enumerate(state.processes)
             if other != who
-            for lock, held in one.held
+            for lock, held in peer.held
             if any(lock == name and _conflict(held, mode) for name, mode in wanted)
         )
 
@@ -264,7 +264,8 @@ class Model:
         waiting = self.waiting(state)
         first = {who: state.processes[who].todo[0][1] for who in queue}
         return {
-            who: others | {one for one in queue[: queue.index(who)] if first[one] == first[who]}
+            who: others
+            | {ahead for ahead in queue[: queue.index(who)] if first[ahead] == first[who]}
             for who, others in waiting.items()
         }
 
@@ -352,8 +353,8 @@ class Model:
                 state = replace(state, modes=tuple(modes.items()))
                 return self._finished(state, who, str(outcome))
             case ("crash",):
-                for other, one in enumerate(state.processes):
-                    if not one.ended and other != who and one.ops[:1] != (("finish_prepared",),):
+                for other, peer in enumerate(state.processes):
+                    if not peer.ended and other != who and peer.ops[:1] != (("finish_prepared",),):
                         state = self._finished(state, other, "aborted")
                 process = replace(process, ended="committed")
             case _:
@@ -397,7 +398,7 @@ class Model:
         if any(c.number in pending for c in truncating):
             # The view is recomputed.
             changes = _left(visible)
-        again = frozenset(c.table for c in truncating if c.txn == who)
+        truncated = frozenset(c.table for c in truncating if c.txn == who)
         keeps = self.rules.keeps_truncations and process.fixed is not None
         after = Content(
             changes,
@@ -405,9 +406,9 @@ class Model:
             who,
             frozenset(c.number for c in visible if c.txn == who and c.logged),
             max((c.number for c in visible if c.logged), default=before.last),
-            again if keeps else frozenset(),
+            truncated if keeps else frozenset(),
         )
-        others = tuple(one for one in state.drafts if one[:2] != (who, name))
+        others = tuple(draft for draft in state.drafts if draft[:2] != (who, name))
         return replace(state, drafts=(*others, (who, name, after)))
 
     def _pending(self, state: State, who: int, name: str) -> list[int]:
@@ -428,7 +429,7 @@ class Model:
         if not self.rules.by_snapshot:
             return change.number > since.last
         if change.txn == since.own:
-            return change.number not in since.consumed or change.table in since.again
+            return change.number not in since.consumed or change.table in since.truncated
         return change.txn not in since.seen
 
     def _rolled_back(self, state: State, who: int, process: Process) -> State:
@@ -436,8 +437,8 @@ class Model:
         held, opened, affected, later, numbers, drafts = process.savepoint
         process = replace(process, held=held, open=opened, affected=affected, later=later)  # type: ignore[arg-type]
         log = tuple(c for c in state.log if c.txn != who or c.number <= numbers)  # type: ignore[operator]
-        mine = tuple(one for one in drafts if one[0] == who)  # type: ignore[attr-defined]
-        others = tuple(one for one in state.drafts if one[0] != who)
+        mine = tuple(draft for draft in drafts if draft[0] == who)  # type: ignore[attr-defined]
+        others = tuple(draft for draft in state.drafts if draft[0] != who)
         return _with(replace(state, log=log, drafts=(*others, *mine)), who, process)
 
     def _finished(self, state: State, who: int, outcome: str) -> State:
@@ -450,7 +451,7 @@ class Model:
             )
         else:
             state = replace(state, log=tuple(c for c in state.log if c.txn != who))
-        state = replace(state, drafts=tuple(one for one in state.drafts if one[0] != who))
+        state = replace(state, drafts=tuple(draft for draft in state.drafts if draft[0] != who))
         return _with(
             state,
             who,
@@ -486,8 +487,8 @@ class Model:
     def _lags(self, state: State, name: str, content: Content, expected: Sequence[Change]) -> bool:
         """Whether a view lacks changes that the process with the lock of its table is about to bring."""
         return set(content.changes) < {change.number for change in expected} and any(
-            (("table", table), "AX") in one.held
-            for one in state.processes
+            (("table", table), "AX") in process.held
+            for process in state.processes
             for table in self.tables[name]
         )
 
@@ -558,7 +559,7 @@ class Model:
                     if state.processes[who].todo:
                         state = self.ready(state, who)
                     else:
-                        queue = tuple(one for one in queue if one != who)
+                        queue = tuple(member for member in queue if member != who)
             return state, queue
 
         def go(state: State, queue: tuple[int, ...], done: Schedule) -> Iterator[Schedule]:
@@ -591,10 +592,10 @@ def _reached(edges: Mapping[int, frozenset[int]], who: int) -> set[int]:
     reached: set[int] = set()
     border = set(edges.get(who, ()))
     while border:
-        one = border.pop()
-        if one not in reached:
-            reached.add(one)
-            border |= edges.get(one, frozenset())
+        process = border.pop()
+        if process not in reached:
+            reached.add(process)
+            border |= edges.get(process, frozenset())
     return reached
 
 

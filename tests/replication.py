@@ -112,8 +112,8 @@ class Pair:
 def pair(server: TestServer) -> Iterator[Pair]:
     """A publisher and a subscriber with idivm's catalog."""
     with server.database(migrated=False) as publisher, server.database(migrated=True) as subscriber:
-        one = Pair(server, publisher, subscriber)
+        databases = Pair(server, publisher, subscriber)
         try:
-            yield one
+            yield databases
         finally:
-            one.close()
+            databases.close()

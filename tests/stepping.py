@@ -85,11 +85,11 @@ def differences(connection: Connection[Any], view: str) -> list[tuple[Any, ...]]
         "SELECT definition::text FROM idivm.views WHERE relation = %s::regclass", [view]
     ).fetchone()
     assert row is not None
-    shown, wanted = sql.SQL(view), sql.SQL(row[0])
+    relation, wanted = sql.SQL(view), sql.SQL(row[0])
     return connection.execute(
         sql.SQL(
             "(SELECT 'surplus', v::text FROM {0} v EXCEPT ALL SELECT 'surplus', d::text FROM {1} d)"
             " UNION ALL "
             "(SELECT 'missing', d::text FROM {1} d EXCEPT ALL SELECT 'missing', v::text FROM {0} v)"
-        ).format(shown, wanted)
+        ).format(relation, wanted)
     ).fetchall()

@@ -75,20 +75,20 @@ def _cases(text: str) -> Iterator[Case]:
         since = 0
         lines = []
         for line in block.strip().splitlines():
-            if found := re.fullmatch(r"-- each (\w+): (.*)", line):
-                choices[found[1]] = [choice.strip() for choice in found[2].split(" | ")]
-            elif found := re.fullmatch(r"-- from (\d+)", line):
-                since = int(found[1])
+            if match := re.fullmatch(r"-- each (\w+): (.*)", line):
+                choices[match[1]] = [choice.strip() for choice in match[2].split(" | ")]
+            elif match := re.fullmatch(r"-- from (\d+)", line):
+                since = int(match[1])
             elif not line.startswith("--"):
                 lines.append(line)
         query = "\n".join(lines)
         names = [name for name in choices if f"{{{name}}}" in query]
         for values in product(*(choices[name] for name in names)):
-            made = query
+            filled = query
             for name, value in zip(names, values, strict=True):
-                made = made.replace(f"{{{name}}}", value)
-            if made:
-                yield Case(made, since)
+                filled = filled.replace(f"{{{name}}}", value)
+            if filled:
+                yield Case(filled, since)
 
 
 def bag(connection: psycopg.Connection, query: str) -> Counter[str | None]:
@@ -150,12 +150,12 @@ def test_every_view_shows_what_its_query_does(orc, dsn, path, way, older, pg_ver
                     plain.execute(statement.encode())
                 orc.refresh()
             for name, query in views.items():
-                wanted, shown = bag(plain, query), bag(plain, f"TABLE {name}")
-                if wanted != shown and name not in wrong:
+                wanted, content = bag(plain, query), bag(plain, f"TABLE {name}")
+                if wanted != content and name not in wrong:
                     strategy = orc.view(name).strategy
                     wrong[name] = (
                         f"{strategy} after {change!r}: {query}\n"
-                        f"missing {wanted - shown}\nsurplus {shown - wanted}"
+                        f"missing {wanted - content}\nsurplus {content - wanted}"
                     )
         assert not wrong, "\n".join([f"--part {part}", *wrong.values()])
 

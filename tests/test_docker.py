@@ -159,7 +159,9 @@ def test_every_file_that_a_service_gets_is_there_and_used() -> None:
     for config in compose["configs"].values():
         text = (DOCKER / config["file"]).read_text()
         assert yaml.safe_load(text)
-    used = [one["source"] for service in services().values() for one in service.get("configs", [])]
+    used = [
+        mount["source"] for service in services().values() for mount in service.get("configs", [])
+    ]
     assert sorted(used) == sorted(compose["configs"])
     volumes = [v.partition(":")[0] for s in services().values() for v in s.get("volumes", [])]
     assert sorted(volumes) == sorted(compose["volumes"])

@@ -121,8 +121,8 @@ def lasts(dsn: str) -> None:
         write(orc.connection)
         orc.refresh()
         assert right(orc)
-        found = [f for f in examine(orc.connection) if not f.fine]
-        assert found == []
+        findings = [f for f in examine(orc.connection) if not f.fine]
+        assert findings == []
         orc.create_view("new", "SELECT kind, sum(price) AS s FROM items GROUP BY kind")
         write(orc.connection)
         assert all(report.equal for report in orc.check())

@@ -53,8 +53,8 @@ def test_databases_are_fresh_and_of_the_version_asked_for(
     def has_idivm(conninfo: str) -> bool:
         with psycopg.connect(conninfo) as connection:
             assert connection.info.server_version // 10000 == pg_version == pg.version
-            found = connection.execute("SELECT to_regclass('idivm.views') IS NOT NULL")
-            return found.fetchone() == (True,)
+            row = connection.execute("SELECT to_regclass('idivm.views') IS NOT NULL")
+            return row.fetchone() == (True,)
 
     assert has_idivm(dsn)
     assert not has_idivm(plain_dsn)

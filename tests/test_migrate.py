@@ -194,7 +194,7 @@ def test_each_routine_is_declared_once() -> None:
         re.MULTILINE,
     )
     assert len(declared) > 150
-    assert [one for one, times in Counter(declared).items() if times > 1] == []
+    assert [routine for routine, times in Counter(declared).items() if times > 1] == []
     for migration in shipped().migrations:
         assert not re.search(
             r"CREATE (OR REPLACE )?(FUNCTION|PROCEDURE|AGGREGATE)", migration.text
@@ -221,10 +221,10 @@ def test_refuses_a_read_only_server_unless_the_catalog_is_current(
 
 def test_refuses_a_server_that_is_too_old(folder: Path) -> None:
     # No such server is at hand, and nothing but its version is to be asked of it.
-    for number, shown in ((140_005, "14.5"), (90_624, "9.6")):
+    for number, version in ((140_005, "14.5"), (90_624, "9.6")):
         old = SimpleNamespace(info=SimpleNamespace(server_version=number))
         sentence = refusal(lambda old=old: migrate(cast(Any, old), folder))
-        assert f"PostgreSQL {shown}" in sentence and "15 or newer" in sentence
+        assert f"PostgreSQL {version}" in sentence and "15 or newer" in sentence
 
 
 def test_names_the_right_that_is_needed_to_create_the_catalog(
@@ -323,7 +323,7 @@ def test_the_migrations_of_the_product_are_fit_to_be_run() -> None:
 def test_functions_that_idivm_made_are_as_the_newest_migration_has_them(orc, tmp_path):
     orc.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE VIEW v AS SELECT count(*) AS n FROM t")
     look = "SELECT prosrc FROM pg_proc WHERE proname = 's1_any'"
-    [made] = orc.connection.execute(look).fetchone()
+    [source] = orc.connection.execute(look).fetchone()
     orc.connection.execute(
         "CREATE OR REPLACE FUNCTION idivm_log.s1_any(since idivm.watermark) RETURNS boolean"
         " LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS 'BEGIN RETURN true; END'"
@@ -332,4 +332,4 @@ def test_functions_that_idivm_made_are_as_the_newest_migration_has_them(orc, tmp
     shutil.copytree(resource_folder("sql") / "functions", tmp_path / "functions")
     (tmp_path / f"{len(shipped().migrations) + 1:04}_more.sql").write_text("SELECT 1")
     assert len(migrate(orc.connection, tmp_path)) == 1
-    assert orc.connection.execute(look).fetchone() == (made,)
+    assert orc.connection.execute(look).fetchone() == (source,)

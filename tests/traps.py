@@ -47,7 +47,7 @@ def lay(connection: Connection[Any], schema: str = "public") -> int:
             " RAISE EXCEPTION 'trap: run as %', current_user; END$$"
         ).format(Identifier(schema))
     )
-    made = []
+    statements = []
     for name, types in (*_functions(connection), *_operators(connection)):
         body = f"BEGIN PERFORM {schema}.trap(); END"
         function = name if re.match(r"\w", name) else "trap_operator"
@@ -55,17 +55,17 @@ def lay(connection: Connection[Any], schema: str = "public") -> int:
         statement = SQL(
             "CREATE OR REPLACE FUNCTION {}.{}({}) RETURNS {} LANGUAGE plpgsql AS {}"
         ).format(Identifier(schema), Identifier(function), SQL(types), SQL(result), body)  # type: ignore[arg-type]
-        made.append(statement)
+        statements.append(statement)
         if function != name:
             left, _, right = types.partition(", ")
-            made.append(
+            statements.append(
                 SQL("CREATE OPERATOR {}.{} (LEFTARG = {}, RIGHTARG = {}, FUNCTION = {}.{})").format(
                     *(Identifier(schema), SQL(name), SQL(left), SQL(right)),  # type: ignore[arg-type]
                     *(Identifier(schema), Identifier(function)),
                 )
             )
-    connection.execute(SQL("; ").join(made))
-    return len(made)
+    connection.execute(SQL("; ").join(statements))
+    return len(statements)
 
 
 _RESULTS = {"unnest": "SETOF text", "jsonb_array_elements": "SETOF jsonb"}
@@ -89,8 +89,11 @@ def _functions(connection: Connection[Any]) -> list[tuple[str, str]]:
     wanted = {
         (name, ", ".join(types))
         for name, declared in rows
-        for types in product(*((one, *_FITTING.get(one, ())) for one in declared))
-        if not any(one in ('"any"', "any", "internal") or one.startswith("any") for one in types)
+        for types in product(*((type_name, *_FITTING.get(type_name, ())) for type_name in declared))
+        if not any(
+            type_name in ('"any"', "any", "internal") or type_name.startswith("any")
+            for type_name in types
+        )
     }
     return sorted(wanted - known)
 

@@ -48,8 +48,8 @@ def created(scene: Scene, query: str, mode: str) -> list[str]:
 def test_code_of_an_untrusted_role_is_refused_and_not_run(
     scene: Scene, kind: str, mode: str
 ) -> None:
-    made, query = HOSTILE[kind]
-    scene.as_mallory(made)
+    objects, query = HOSTILE[kind]
+    scene.as_mallory(objects)
     for strategy in STRATEGIES:
         with pytest.raises(RightsError, match=f"{scene.attacker}.* does not trust"):
             scene.orc.create_view("v", query, maintain=mode, strategy=strategy)
@@ -63,8 +63,8 @@ def test_code_of_an_untrusted_role_is_refused_and_not_run(
 def test_what_runs_in_the_attackers_own_writes_runs_as_the_attacker(
     high: Scene, kind: str, mode: str
 ) -> None:
-    made, query = HARMLESS[kind]
-    high.as_mallory(made)
+    objects, query = HARMLESS[kind]
+    high.as_mallory(objects)
     # Nobody but a superuser captures tables of a role without being a member of it.
     orc = high.orc
     names = created(high, query, mode)
@@ -97,8 +97,8 @@ def read(scene: Scene, names: list[str]) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", LATER)
 def test_code_that_comes_later_is_not_run(high: Scene, kind: str, mode: str) -> None:
-    made, expression, later = LATER[kind]
-    high.as_mallory(f"{made}; INSERT INTO mallory.x VALUES (1, 'a', 1), (2, 'b', 2)")
+    objects, expression, later = LATER[kind]
+    high.as_mallory(f"{objects}; INSERT INTO mallory.x VALUES (1, 'a', 1), (2, 'b', 2)")
     orc = high.orc
     names = created(
         high, f"SELECT {expression} AS w, count(*) AS c FROM mallory.x GROUP BY 1", mode

@@ -59,8 +59,8 @@ LATER = {
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kind", LATER)
 def test_code_that_comes_later_is_not_run(scene: Scene, kind: str, strategy: str) -> None:
-    made, query, later = LATER[kind]
-    scene.as_mallory(made or "SELECT")
+    objects, query, later = LATER[kind]
+    scene.as_mallory(objects or "SELECT")
     scene.orc.execute(
         """
         CREATE FUNCTION own(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$BEGIN RETURN n; END$$;
@@ -87,13 +87,13 @@ def test_code_that_comes_later_is_not_run(scene: Scene, kind: str, strategy: str
             else write.format("public.t", "'x', i")
         ).encode()
     )
-    told = scene.caught() - ({"postgres"} if "domain" in kind else set())
-    assert told == set()
+    caught = scene.caught() - ({"postgres"} if "domain" in kind else set())
+    assert caught == set()
     for name in MODES:
         with pytest.raises(IdivmError, match="does not trust"):
             scene.orc.refresh(name)
     assert all("does not trust" in (report.error or "") for report in scene.orc.check())
-    findings = {one.subject: one for one in scene.orc.doctor()}
+    findings = {finding.subject: finding for finding in scene.orc.doctor()}
     assert not any(findings[f"view {name}"].fine for name in MODES)
     assert {view.status for view in scene.orc.views() if view.maintain != "deferred"} == {"invalid"}
     assert scene.caught() - ({"postgres"} if "domain" in kind else set()) == set()
@@ -164,7 +164,7 @@ def test_a_superuser_does_not_run_what_the_owner_of_a_view_trusts(
     scene.orc.create_view("v", "SELECT id, mallory.f(n) AS n FROM t")
     with orchestrator.connect(plain_dsn) as above:
         assert "does not trust" in (above.check("v")[0].error or "")
-        assert not {one.subject: one for one in above.doctor()}["view v"].fine
+        assert not {finding.subject: finding for finding in above.doctor()}["view v"].fine
         with pytest.raises(RightsError, match="does not trust"):
             above.create_view("w", "SELECT id, mallory.f(n) AS n FROM t")
     assert scene.caught() <= {scene.owner}

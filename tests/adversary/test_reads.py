@@ -168,7 +168,7 @@ def test_a_plain_view_that_is_replaced_reads_no_more_than_its_owner_may(
             scene.orc.refresh("v")
     assert scene.orc.check("v")[0].error
     assert scene.orc.execute("SELECT word FROM v WHERE word IN ('x', 'y')")[0].rows == []
-    assert not {one.subject: one for one in scene.orc.doctor()}["view v"].fine
+    assert not {finding.subject: finding for finding in scene.orc.doctor()}["view v"].fine
     scene.orc.drop_view("v")
 
 

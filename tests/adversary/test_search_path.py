@@ -23,7 +23,7 @@ def trapped(plain_dsn: str) -> tuple[str, list[str]]:
 
 
 def heard(orc: Orchestrator, said: list[str]) -> Orchestrator:
-    orc.connection.add_notice_handler(lambda told: said.append(told.message_primary or ""))
+    orc.connection.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))
     return orc
 
 
@@ -31,7 +31,7 @@ def heard(orc: Orchestrator, said: list[str]) -> Orchestrator:
 def test_the_life_of_views_meets_no_trap(trapped: tuple[str, list[str]], tmp_path: Path) -> None:
     dsn, said = trapped
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.add_notice_handler(lambda told: said.append(told.message_primary or ""))
+        connection.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))
         with pytest.raises(psycopg.errors.RaiseException, match="trap"):
             connection.execute("SELECT '{1}'::oid[] = '{1}'::oid[]")
     assert said == ["trap: run as postgres"]

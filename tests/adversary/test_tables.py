@@ -55,8 +55,8 @@ def test_the_code_of_the_owner_of_a_table_runs_as_nobody_else(
     )
     high.orc.plan()
     high.as_mallory(f"{TRAP}; {DEFERRED}")
-    shown = high.admin.execute("SELECT relkind FROM pg_class WHERE oid = 'mallory.v'::regclass")
-    assert shown.fetchone() == ("r",)
+    kinds = high.admin.execute("SELECT relkind FROM pg_class WHERE oid = 'mallory.v'::regclass")
+    assert kinds.fetchone() == ("r",)
     high.admin.execute("UPDATE mallory.m SET n = n + 1; INSERT INTO mallory.m VALUES (77, 1)")
     high.admin.execute("SELECT idivm.refresh('mallory.v')")
     with contextlib.suppress(psycopg.Error):

@@ -25,23 +25,23 @@ def holds(data: list[Row], left: set[Column], right: set[Column]) -> bool:
         return tuple(row[n] for n, column in enumerate(COLUMNS) if column in columns)
 
     return all(
-        values(one, right) == values(other, right)
-        for one, other in product(data, data)
-        if values(one, left) == values(other, left)
+        values(first, right) == values(other, right)
+        for first, other in product(data, data)
+        if values(first, left) == values(other, left)
     )
 
 
 def satisfied(data: list[Row], known: Dependencies) -> bool:
     return all(holds(data, set(i.determinant), set(i.dependent)) for i in known.items) and all(
-        row[COLUMNS.index(one)] == row[COLUMNS.index(other)]
+        row[COLUMNS.index(column)] == row[COLUMNS.index(other)]
         for row in data
-        for one, other in map(sorted_pair, known.equal)
+        for column, other in map(sorted_pair, known.equal)
     )
 
 
 def sorted_pair(pair: frozenset[Column]) -> tuple[Column, Column]:
-    one, other = sorted(pair, key=str)
-    return one, other
+    column, other = sorted(pair, key=str)
+    return column, other
 
 
 @given(rows, pairs, subsets)
@@ -92,8 +92,8 @@ def test_a_renaming_to_several_names_makes_them_equal(
 def test_minimal_keys_drop_what_follows() -> None:
     a, b, c, d = COLUMNS
     known = Dependencies.of([({a}, {b, c}), ({b}, {a})])
-    found = minimal_keys([frozenset({a, b, c}), frozenset({c, d}), frozenset({c, d, a})], known)
-    assert frozenset({a}) in found and frozenset({c, d}) in found
+    keys = minimal_keys([frozenset({a, b, c}), frozenset({c, d}), frozenset({c, d, a})], known)
+    assert frozenset({a}) in keys and frozenset({c, d}) in keys
 
 
 def test_a_key_stays_visible_through_what_determines_it() -> None:

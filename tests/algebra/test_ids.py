@@ -50,15 +50,15 @@ NOTES = Scan(Table(9, "public", "notes"), "notes", (ScanColumn(NOTE, 1, "note"),
 
 def identified(operator: Operator) -> tuple[Plan, list[str]]:
     """The extended plan of an operator, and its IDs."""
-    found = infer_ids(Plan(operator, (), ()))
-    assert isinstance(found, Plan), found
-    return found, [str(column) for column in ids_of(found.root)]
+    plan = infer_ids(Plan(operator, (), ()))
+    assert isinstance(plan, Plan), plan
+    return plan, [str(column) for column in ids_of(plan.root)]
 
 
 def refused(operator: Operator) -> Unsupported:
-    found = infer_ids(Plan(operator, (), ()))
-    assert isinstance(found, Unsupported)
-    return found
+    refusal = infer_ids(Plan(operator, (), ()))
+    assert isinstance(refusal, Unsupported)
+    return refusal
 
 
 def test_scan_has_its_key() -> None:
@@ -155,9 +155,9 @@ def test_union_shows_an_id_beside_a_constant() -> None:
 
 def test_rows_written_out_are_numbered() -> None:
     column = Column("a")
-    one = Values(((Scalar.read("1"),),), (column,))
-    assert identified(one)[1] == []
-    assert identified(Values((*one.rows, *one.rows), (column,)))[1] == ["row"]
+    single = Values(((Scalar.read("1"),),), (column,))
+    assert identified(single)[1] == []
+    assert identified(Values((*single.rows, *single.rows), (column,)))[1] == ["row"]
 
 
 def test_recursion_that_keeps_duplicates_is_numbered() -> None:

@@ -51,28 +51,28 @@ def test_a_join_on_a_key_keeps_the_other_sides_key() -> None:
 
 
 def test_a_left_join_on_a_key_keeps_the_left_key() -> None:
-    made = LeftJoin(DEVICES_PARTS, PARTS, Scalar.read("part = pid", [PART, PID]))
-    assert made.keys == {frozenset({DEVICE, PART})}
-    assert made.dependencies.imply([PART], [PID, PRICE])
+    join = LeftJoin(DEVICES_PARTS, PARTS, Scalar.read("part = pid", [PART, PID]))
+    assert join.keys == {frozenset({DEVICE, PART})}
+    assert join.dependencies.imply([PART], [PID, PRICE])
     many = LeftJoin(PARTS, DEVICES_PARTS, Scalar.read("part = pid", [PART, PID]))
     assert not any(key <= {PID} for key in many.keys)
 
 
 def test_a_constant_shortens_a_key() -> None:
-    one = Selection(DEVICES_PARTS, Scalar.read("device = 7", [DEVICE]))
-    assert one.keys == {frozenset({PART})}
+    selection = Selection(DEVICES_PARTS, Scalar.read("device = 7", [DEVICE]))
+    assert selection.keys == {frozenset({PART})}
     assert Limit(PARTS, (), Scalar.read("1")).keys == {frozenset()}
 
 
 def test_values_that_only_compare_equal_determine_no_text() -> None:
-    shown = Column("shown")
-    made = Projection(
+    text = Column("shown")
+    projection = Projection(
         Projection(PARTS, (Item.kept(PRICE),)),
-        (Item.kept(PRICE), Item(shown, Scalar.read("(price)::text", [PRICE]))),
+        (Item.kept(PRICE), Item(text, Scalar.read("(price)::text", [PRICE]))),
     )
-    assert not made.dependencies.imply([PRICE], [shown])
-    exact = Projection(DEVICES, (Item.kept(DID), Item(shown, Scalar.read("(did)::text", [DID]))))
-    assert exact.dependencies.imply([DID], [shown])
+    assert not projection.dependencies.imply([PRICE], [text])
+    exact = Projection(DEVICES, (Item.kept(DID), Item(text, Scalar.read("(did)::text", [DID]))))
+    assert exact.dependencies.imply([DID], [text])
 
 
 def test_a_union_determines_nothing_without_the_branch() -> None:
@@ -146,8 +146,8 @@ def test_sql_of_the_running_example() -> None:
 
 def test_sql_of_a_projection_below_a_grouped_key_is_a_derived_table() -> None:
     doubled = Column("doubled")
-    made = Projection(PARTS, (Item(doubled, Scalar.read("price * 2", [PRICE])),))
-    assert to_text(Plan(made, ("twice",), (doubled,))).split() == (
+    projection = Projection(PARTS, (Item(doubled, Scalar.read("price * 2", [PRICE])),))
+    assert to_text(Plan(projection, ("twice",), (doubled,))).split() == (
         ["SELECT", "parts.price", "*", "2", "AS", "twice", "FROM", "public.parts"]
     )
 

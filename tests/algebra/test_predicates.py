@@ -47,10 +47,10 @@ FACTS = {
 
 @pytest.mark.parametrize("condition", FACTS)
 def test_facts(condition: str) -> None:
-    found = facts(Scalar.read(condition, [*INPUTS, OUTER]), INPUTS)
-    equal = [" ".join(sorted(map(str, pair))) for pair in found.equal]
-    constant = sorted(map(str, found.constant))
-    assert (equal, constant, sorted(map(str, found.not_null))) == FACTS[condition]
+    known = facts(Scalar.read(condition, [*INPUTS, OUTER]), INPUTS)
+    equal = [" ".join(sorted(map(str, pair))) for pair in known.equal]
+    constant = sorted(map(str, known.constant))
+    assert (equal, constant, sorted(map(str, known.not_null))) == FACTS[condition]
 
 
 NEVER_NULL = {

@@ -82,7 +82,7 @@ def test_the_pages_show_bars_figures_and_errors(tmp_path: Path) -> None:
     assert "| bsma | 1 | 1 | 1 | 12 s |" in markdown
     assert "provisional" not in markdown
     results = json.loads((tmp_path / "results.json").read_text())
-    assert [one["error"] for one in results["benchmarks"]] == ["", "no <space> left"]
+    assert [benchmark["error"] for benchmark in results["benchmarks"]] == ["", "no <space> left"]
 
 
 def test_a_busy_machine_has_no_results(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from orchestrator.errors import UsageError
 
 
 def test_every_suite_can_be_read():
-    found = suites.suites(18)
-    views = [(suite.name, view.name) for suite in found for view in suite.views]
+    all_suites = suites.suites(18)
+    views = [(suite.name, view.name) for suite in all_suites for view in suite.views]
     assert len(views) == len(set(views)) > 200
-    for suite in found:
+    for suite in all_suites:
         assert suite.transactions or suite.updates
         known = {view.name for view in suite.views}
         assert {view.beside for view in suite.views} - {None} <= known

@@ -86,10 +86,14 @@ def test_every_view_is_kept_right_by_every_strategy(
     network: Orchestrator, query: bsma.Query
 ) -> None:
     present = offered(network, CONTENDERS, QUERIES[0].text, ())
-    refused = {one.label: create(network, query.file, query.text, one) for one in present}
+    refused = {
+        contender.label: create(network, query.file, query.text, contender) for contender in present
+    }
     assert refused == dict.fromkeys(refused)
-    views = [view_name(query.file, one) for one in present]
-    scripts = [network.explain(view_name(query.file, one)).sql for one in (ID, UNMINIMISED)]
+    views = [view_name(query.file, contender) for contender in present]
+    scripts = [
+        network.explain(view_name(query.file, contender)).sql for contender in (ID, UNMINIMISED)
+    ]
     assert len(scripts[0]) < len(scripts[1])
     before = network.connection.execute(query.text.encode()).fetchall()
     assert before
@@ -155,15 +159,15 @@ def _runs(milliseconds: float, buffers: int) -> Series:
 
 
 def _measured_with(ratios: list[float]) -> list[Measured]:
-    found = []
+    measured = []
     for query, ratio in zip(QUERIES, ratios, strict=False):
         series = {
             "id": _runs(2.0, 100),
             "tuple": _runs(2.0 * ratio, round(150 * ratio)),
             "auto": _runs(2.0, 100),
         }
-        found.append(Measured(query, series, {}, "id"))
-    return found
+        measured.append(Measured(query, series, {}, "id"))
+    return measured
 
 
 def test_the_bars_are_on_geometric_means() -> None:
@@ -177,22 +181,22 @@ def test_the_bars_are_on_geometric_means() -> None:
 
 
 def test_a_view_that_id_does_not_maintain_is_a_finding() -> None:
-    found = _measured_with([2.0, 2.0])
-    found[1] = Measured(found[1].query, {"tuple": _runs(1.0, 1)}, {"id": "It cannot."}, None)
-    bars = bsma._bars(found, cold=False)
+    measured = _measured_with([2.0, 2.0])
+    measured[1] = Measured(measured[1].query, {"tuple": _runs(1.0, 1)}, {"id": "It cannot."}, None)
+    bars = bsma._bars(measured, cold=False)
     assert (bars[0].value, bars[0].limit, bars[0].holds) == (1, 2, False)
     assert bars[1].value == pytest.approx(2.0)
 
 
 def test_without_tuple_there_are_no_bars() -> None:
-    one = Measured(QUERIES[0], {"id": _runs(1.0, 1), AUTO.label: _runs(1.0, 1)}, {}, "id")
-    assert bsma._bars([one], cold=False) == ()
+    measured = Measured(QUERIES[0], {"id": _runs(1.0, 1), AUTO.label: _runs(1.0, 1)}, {}, "id")
+    assert bsma._bars([measured], cold=False) == ()
 
 
 def test_the_figure_shows_ratios_where_there_are_any(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    for found, panels in ((_measured_with([2.0, 3.0]), 2), ([], 0)):
-        rows = tuple(row for one in found for row in bsma._rows(one))
+    for results, panels in ((_measured_with([2.0, 3.0]), 2), ([], 0)):
+        rows = tuple(row for measured in results for row in bsma._rows(measured))
         path = draw_bsma(Report("bsma", {}, rows, ()), tmp_path / "new" / "bsma.svg")
         assert (path.read_text().count('id="axes_') if path else 0) == panels
 

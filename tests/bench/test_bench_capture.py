@@ -22,21 +22,21 @@ Connect = Callable[..., Connection[Any]]
 @pytest.mark.slow
 def test_measures_every_form_of_capture(pg_version: int) -> None:
     """On one version: what it is made of is tested on all."""
-    told: list[str] = []
-    report = capture.run(pg=pg_version, seconds=1, rows=500, repeat=1, say=told.append)
+    messages: list[str] = []
+    report = capture.run(pg=pg_version, seconds=1, rows=500, repeat=1, say=messages.append)
     forms = ["plpgsql", "C"] if report.machine["bars on capture in"] == "C" else ["plpgsql"]
-    assert {"bare", "in_plpgsql"} <= {text.rpartition(", ")[2] for text in told}
+    assert {"bare", "in_plpgsql"} <= {text.rpartition(", ")[2] for text in messages}
     measured = {}
     for row in report.rows:
         measured.setdefault(row["measured"], {})[row["capture"]] = row
-    one, many, update, insert, after_much, later = measured.values()
+    single, many, update, insert, after_much, later = measured.values()
     assert list(measured)[:2] == [
         "single-row UPDATE, 1 client",
         f"single-row UPDATE, {4 * (os.cpu_count() or 1)} clients",
     ]
-    assert list(one) == ["empty trigger", "constant row", *forms]
+    assert list(single) == ["empty trigger", "constant row", *forms]
     assert list(many) == list(update) == list(insert) == forms
-    for row in (*one.values(), *many.values(), *update.values(), *insert.values()):
+    for row in (*single.values(), *many.values(), *update.values(), *insert.values()):
         assert row["without capture"] > 0 and row["with capture"] > 0 and row["ratio"] > 0
         # Which touches more is not certain with so few rows: the tables are bloated differently.
         assert row["buffers without"] > 0 and row["buffers with"] > 0

@@ -95,7 +95,7 @@ def test_groceries_are_measured_with_categories_and_models_with_numpy(dsn):
     report = run(dsn=dsn, parts=parts, rows=1_000, features=2, batches=(), repeat=1)
     names = ("favorita, covariance of 2 features, 1", "flights, covariance of 4 features, 2")
     data = ("housing", "retailer", "favorita", "flights")
-    models = [f"{one}, a model of 1 features" for one in data]
+    models = [f"{dataset}, a model of 1 features" for dataset in data]
     sides = ("training resumed", "training from scratch", "closed form")
     assert [(row["name"], row["side"]) for row in report.rows] == [
         *(

@@ -20,9 +20,9 @@ def parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--dsn")
     common.add_argument("--json", action="store_true")
-    made = argparse.ArgumentParser()
-    names.add_arguments(made, common)
-    return made
+    created = argparse.ArgumentParser()
+    names.add_arguments(created, common)
+    return created
 
 
 VERBS = [
@@ -89,8 +89,8 @@ def test_larger_queries_are_measured(dsn: str, monkeypatch: pytest.MonkeyPatch) 
         shapes=list(compiling.SHAPES),
         say=lambda text: None,
     )
-    found = [(row["shape"], row["size"]) for row in report.rows if "shape" in row]
-    assert found == [
+    measured = [(row["shape"], row["size"]) for row in report.rows if "shape" in row]
+    assert measured == [
         *(("columns", 3), ("columns", 6), ("tables", 2), ("tables", 4)),
         *(("branches", 2), ("branches", 4), ("ctes", 1), ("ctes", 2)),
     ]

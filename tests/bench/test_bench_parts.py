@@ -200,19 +200,19 @@ def test_measures_and_leaves_nothing(pg_version: int, tmp_path: Path) -> None:
 
 def test_the_pages_of_a_refresh_are_those_of_its_components(loaded: Orchestrator) -> None:
     prices = Prices(loaded, d=40)
-    found = {}
+    touched = {}
     for contender in (ID, TUPLE):
         assert create(loaded, "v_prime", query("V'"), contender) is None
         view = view_name("v_prime", contender)
         prices.change()
         refresh = refreshing(loaded.connection, [view])
-        measured, found[contender] = pages(loaded, view, refresh, cold=False)
+        measured, touched[contender] = pages(loaded, view, refresh, cold=False)
         # The others are pages of catalogs.
-        assert sum(found[contender].values()) <= measured.buffers
-        assert found[contender]["log pages"] > 0 and found[contender]["view pages"] > 0
+        assert sum(touched[contender].values()) <= measured.buffers
+        assert touched[contender]["log pages"] > 0 and touched[contender]["view pages"] > 0
     # Only tuple-based maintenance joins the tables again, and only ID-based has a cache.
-    assert found[ID]["table pages"] < found[TUPLE]["table pages"]
-    assert found[ID]["cache pages"] > 0 and found[TUPLE]["cache pages"] == 0
+    assert touched[ID]["table pages"] < touched[TUPLE]["table pages"]
+    assert touched[ID]["cache pages"] > 0 and touched[TUPLE]["cache pages"] == 0
 
 
 @pytest.mark.slow
@@ -271,7 +271,10 @@ def test_growth_is_a_finding_for_id_and_expected_of_tuple() -> None:
         measured = []
         for j in (2, 3, 4, 5, 6):
             flat, steep = _runs(10.1, 9.9, 10.0), _runs(5.0 * j, 5.1 * j, 4.9 * j)
-            series = {one.label: steep if one.label in grown else flat for one in (ID, TUPLE)}
+            series = {
+                contender.label: steep if contender.label in grown else flat
+                for contender in (ID, TUPLE)
+            }
             measured.append(Measured(Point("j", j=j), Costs(31, 2, 1), series, {}))
         return {bar.name.partition(",")[0]: bar.holds for bar in join_bars(measured)}
 

@@ -52,10 +52,10 @@ def test_json_is_what_programs_were_promised(capsys: pytest.CaptureFixture[str])
 
 def test_the_table_shows_every_row_and_bar(capsys: pytest.CaptureFixture[str]) -> None:
     assert show(Report("capture", MACHINE, ROWS, (GOOD, BAD))) == 1
-    shown = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for text in ("abacus", "fsync = on", "[a] b", "12,346", "1,234,567", "fast enough"):
-        assert text in shown
-    assert shown.count("DOES NOT HOLD") == 1
+        assert text in printed
+    assert printed.count("DOES NOT HOLD") == 1
 
 
 def test_a_plot_shows_every_bar_that_has_a_length(tmp_path: Path) -> None:

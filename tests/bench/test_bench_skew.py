@@ -72,7 +72,7 @@ def test_triangles_with_free_variables_are_measured_beside_their_exponents(dsn, 
     assert draw_skew(report, tmp_path / "skew.png") in (None, tmp_path / "skew.png")
     parted, plain = report.rows
     assert [row["side"] for row in report.rows] == ["skew 1/2", "tuple"]
-    assert all(parted[one] > 0 for one in ("buffers", "ms", "delay", "stored"))
+    assert all(parted[column] > 0 for column in ("buffers", "ms", "delay", "stored"))
     assert parted["longest delay"] >= parted["delay"]
     more = {measure: 10 * parted[measure] for measure in ("delay", "longest delay")}
     grown = [row | {"rows": 10_000} | more for row in (parted, plain)]
@@ -88,10 +88,10 @@ def test_delays_are_measured_though_not_all_rows_are_taken(orc, monkeypatch):
     monkeypatch.setattr(cycles, "STREAMED", 0)
     half, size = Fraction(1, 2), 1_000
     skew, _ = pairs.beside_tuple("ternary", size, half)
-    made = cycles.views(
+    views = cycles.views(
         orc, cycles.CYCLES, "ternary", size, half, cycles.BLOCKS, (skew,), lambda text: None
     )
-    with made as names:
+    with views as names:
         mean, longest = cycles.delays(orc, names[skew.label])
     assert 0 < mean <= longest
 

@@ -56,15 +56,15 @@ def test_a_stream_is_measured_until_its_end_or_the_time_is_up(orc: Orchestrator)
         *((7, "viewtree"), (7, "lazy")),
         *((13, "viewtree"), (13, "lazy")),
     ]
-    found = whole("sum", replayed, sides, "viewtree", {"lazy": 5}, {"lazy": 2})
-    assert [(row["name"], row["side"], row["paper"]) for row in found] == [
+    totals = whole("sum", replayed, sides, "viewtree", {"lazy": 5}, {"lazy": 2})
+    assert [(row["name"], row["side"], row["paper"]) for row in totals] == [
         ("sum, the whole stream", "viewtree", None),
         ("sum, the whole stream", "lazy", 5),
         ("sum, the whole stream", "slow, stopped after 0 rows", None),
         ("sum, stored at the end", "viewtree", None),
         ("sum, stored at the end", "lazy", 2),
     ]
-    assert found[1]["ratio"] > 0 and found[2]["milliseconds"] is None
+    assert totals[1]["ratio"] > 0 and totals[2]["milliseconds"] is None
 
 
 def test_skewed_sales_have_popular_places_and_correlated_features(orc: Orchestrator) -> None:

@@ -104,11 +104,11 @@ def _measured(milliseconds: float, strategy: str) -> Measured:
 
 
 def test_the_bars_are_on_rematerializing() -> None:
-    found = [_measured(1.0, "id"), _measured(4.0, "id"), _measured(25.0, "recompute")]
-    mean, slowest = tpch._bars(found)
+    measured = [_measured(1.0, "id"), _measured(4.0, "id"), _measured(25.0, "recompute")]
+    mean, slowest = tpch._bars(measured)
     assert mean.value == pytest.approx((20 * 5 * 0.8) ** (1 / 3)) and not mean.holds
     assert slowest.value == pytest.approx(1.25) and not slowest.holds
-    created, recomputed = tpch._created([one.view for one in found])
+    created, recomputed = tpch._created([result.view for result in measured])
     assert created.holds and recomputed.value == 1 and recomputed.holds
 
 

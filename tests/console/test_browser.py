@@ -83,10 +83,10 @@ def accuse(page):
     """What axe calls serious or worse. The page's policy keeps injected scripts out, so another world runs it."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(page).response["violations"]
+    violations = Axe().run(page).response["violations"]
     return [
         (each["id"], node["html"])
-        for each in found
+        for each in violations
         if each["impact"] in ("serious", "critical")
         for node in each["nodes"]
     ]
@@ -124,8 +124,8 @@ def test_many_views_are_filtered_and_opened_by_keyboard(browser, shop, dsn):
         assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
         page.keyboard.press("/")
         page.keyboard.type("triangles skew")
-        shown = page.locator("#views tbody tr:not([hidden])")
-        assert 0 < shown.count() < MANY
+        visible = page.locator("#views tbody tr:not([hidden])")
+        assert 0 < visible.count() < MANY
         # The live part is replaced, and the filter is applied again.
         shop.execute("INSERT INTO e VALUES (6, 1)")
         page.wait_for_selector("#live[data-updates='2']")

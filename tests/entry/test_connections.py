@@ -230,14 +230,14 @@ def test_results_logs_and_progress_are_for_people(
         stages: list[idivm.Progress] = []
         orchestrator.on_progress = stages.append
         view = orchestrator.create_view("shop.v", TOTALS)
-        assert [one.stage for one in stages] == [
+        assert [progress.stage for progress in stages] == [
             "analyze",
             "capture",
             "compute",
             "index",
             "publish",
         ]
-        assert [one.fraction for one in stages] == [0.0, 0.2, 0.4, 0.6, 0.8]
+        assert [progress.fraction for progress in stages] == [0.0, 0.2, 0.4, 0.6, 0.8]
         assert caplog.messages[:2] == ["v: analyze", "v: capture"]
         assert repr(view).startswith("ViewInfo('shop.v', maintain='deferred', strategy='id'")
         many = orchestrator.execute("SELECT i, repeat('<x', i) FROM generate_series(1, 99) AS i")[0]

@@ -225,8 +225,8 @@ def test_without_data_a_view_waits_for_its_first_refresh(
     assert "not planned yet" in client.execute("SELECT idivm.explain('v')").fetchone()[0]
     assert client.execute("SELECT view, changed FROM idivm.refresh('v')").fetchall() == [("v", 0)]
     orc.refresh()
-    shown = client.execute("SELECT idivm.explain('v')").fetchone()[0]
-    assert "strategy id" in shown and "\N{GREEK SMALL LETTER GAMMA}" in shown
+    explained = client.execute("SELECT idivm.explain('v')").fetchone()[0]
+    assert "strategy id" in explained and "\N{GREEK SMALL LETTER GAMMA}" in explained
     assert (
         client.execute("SELECT idivm.plan_text('5 %% \\ %d83d%de00')").fetchone()[0]
         == "5 % \\ \U0001f600"

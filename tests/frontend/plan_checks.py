@@ -61,11 +61,11 @@ def wrong_claims(connection: Connection[Any], operator: Operator, ids: bool) -> 
         return _refuted(connection, rows, checks)
     except errors.UndefinedFunction:
         # json, for one, has no equality to compare by; the other claims still count.
-        found: list[str] = []
+        refuted: list[str] = []
         for check in checks:
             with suppress(errors.UndefinedFunction):
-                found += _refuted(connection, rows, [check])
-        return found
+                refuted += _refuted(connection, rows, [check])
+        return refuted
 
 
 Check = tuple[str, Composable]
@@ -81,8 +81,8 @@ def _checks(operator: Operator) -> Iterator[Check]:
             SQL("SELECT FROM q WHERE num_nulls({}) > 0").format(_name(column)),
         )
     for pair in operator.dependencies.equal:
-        one, other = (_name(column) for column in pair)
-        differ = SQL("SELECT FROM q WHERE {} IS DISTINCT FROM {}").format(one, other)
+        first, other = (_name(column) for column in pair)
+        differ = SQL("SELECT FROM q WHERE {} IS DISTINCT FROM {}").format(first, other)
         yield f"equal {_text(pair)}", differ
     for item in operator.dependencies.items:
         for column in item.dependent:

@@ -44,9 +44,9 @@ def analysed(connection: Connection, query: str, name: str = "v") -> Analysis:
     connection.execute(SQL(f"CREATE VIEW {name} AS {query}"))  # type: ignore[arg-type]
     row = connection.execute("SELECT to_regclass(%s)::oid", [name]).fetchone()
     assert row is not None
-    found = analyse(connection, row[0])
-    assert not any(one.reason.startswith(INTERNAL) for one in found.unsupported)
-    return found
+    analysis = analyse(connection, row[0])
+    assert not any(obstacle.reason.startswith(INTERNAL) for obstacle in analysis.unsupported)
+    return analysis
 
 
 def relation(connection: Connection, name: str) -> Relation:
@@ -122,54 +122,54 @@ IMMUTABLE = (
 @pytest.mark.integration
 @pytest.mark.parametrize("query", VOLATILE)
 def test_volatile_functions_are_found(connection: Connection, query: str) -> None:
-    found = analysed(connection, query)
-    assert set(found.volatile) == VOLATILE[query]
-    assert found.plan is None
-    assert {one.where for one in found.unsupported} == VOLATILE[query]
+    analysis = analysed(connection, query)
+    assert set(analysis.volatile) == VOLATILE[query]
+    assert analysis.plan is None
+    assert {obstacle.where for obstacle in analysis.unsupported} == VOLATILE[query]
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("query", TIME_DEPENDENT)
 def test_moving_functions_are_found(connection: Connection, query: str) -> None:
-    found = analysed(connection, query)
-    assert set(found.time_dependent) == TIME_DEPENDENT[query]
-    assert not found.volatile
+    analysis = analysed(connection, query)
+    assert set(analysis.time_dependent) == TIME_DEPENDENT[query]
+    assert not analysis.volatile
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("query", SETTINGS)
 def test_functions_of_settings_are_no_moving_ones(connection: Connection, query: str) -> None:
-    found = analysed(connection, query)
-    assert set(found.settings) == SETTINGS[query]
-    assert (found.volatile, found.time_dependent) == ((), ())
-    assert found.plan is not None
+    analysis = analysed(connection, query)
+    assert set(analysis.settings) == SETTINGS[query]
+    assert (analysis.volatile, analysis.time_dependent) == ((), ())
+    assert analysis.plan is not None
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("query", IMMUTABLE)
 def test_immutable_functions_are_none_of_these(connection: Connection, query: str) -> None:
-    found = analysed(connection, query)
-    assert (found.volatile, found.time_dependent, found.settings) == ((), (), ())
+    analysis = analysed(connection, query)
+    assert (analysis.volatile, analysis.time_dependent, analysis.settings) == ((), (), ())
 
 
 def test_functions_are_found_through_plain_views(connection: Connection) -> None:
     connection.execute("CREATE VIEW one AS SELECT id, random() AS r FROM t")
     connection.execute("CREATE VIEW two AS SELECT id, now() AS n FROM one")
-    found = analysed(connection, "SELECT id FROM two")
-    assert found.volatile == ("random()",)
-    assert found.time_dependent == ("now()",)
-    assert [view.name for view in found.inlined] == ["two", "one"]
-    assert [source.relation.name for source in found.sources] == ["t"]
+    analysis = analysed(connection, "SELECT id FROM two")
+    assert analysis.volatile == ("random()",)
+    assert analysis.time_dependent == ("now()",)
+    assert [view.name for view in analysis.inlined] == ["two", "one"]
+    assert [source.relation.name for source in analysis.sources] == ["t"]
 
 
 def test_text_has_names_resolved_and_the_search_path_stays(connection: Connection) -> None:
     connection.execute("SET search_path = public, pg_temp")
-    found = analysed(connection, 'SELECT *, a AS "A b" FROM t')
-    assert "public.t" in found.text and '"A b"' in found.text and "*" not in found.text
-    assert not found.text.endswith(";")
+    analysis = analysed(connection, 'SELECT *, a AS "A b" FROM t')
+    assert "public.t" in analysis.text and '"A b"' in analysis.text and "*" not in analysis.text
+    assert not analysis.text.endswith(";")
     assert connection.execute("SHOW search_path").fetchone() == ("public, pg_temp",)
-    shown = {column.name: column.type for column in found.columns}
-    assert shown["at"] == "timestamp with time zone" and shown["A b"] == "integer"
+    types = {column.name: column.type for column in analysis.columns}
+    assert types["at"] == "timestamp with time zone" and types["A b"] == "integer"
 
 
 def test_analysis_inside_a_transaction_leaves_it_as_it_was(connection: Connection) -> None:
@@ -198,8 +198,8 @@ def test_used_columns(connection: Connection) -> None:
 
     def used(query: str) -> dict[str, list[str]]:
         with connection.transaction(force_rollback=True):
-            found = analysed(connection, query)
-            return {s.relation.name: [c.name for c in s.columns] for s in found.sources}
+            analysis = analysed(connection, query)
+            return {s.relation.name: [c.name for c in s.columns] for s in analysis.sources}
 
     assert used("SELECT x FROM u") == {"u": ["x"]}
     assert used("SELECT count(*) AS n FROM u") == {"u": []}
@@ -240,14 +240,14 @@ def test_which_unique_indexes_are_keys(connection: Connection) -> None:
         CREATE UNIQUE INDEX k_covering ON k (a) INCLUDE (c);
         CREATE UNIQUE INDEX k_pattern ON k (c text_pattern_ops);
     """)
-    found = relation(connection, "k")
-    assert keys_of(found) == [["a"], ["d", "a"]]
-    assert not any(key.primary for key in found.keys)
+    table = relation(connection, "k")
+    assert keys_of(table) == [["a"], ["d", "a"]]
+    assert not any(key.primary for key in table.keys)
 
 
-def keys_of(found: Relation) -> list[list[str]]:
+def keys_of(table: Relation) -> list[list[str]]:
     """The columns of a relation's usable keys, by name."""
-    return [[found.column(attnum).name for attnum in key.columns] for key in found.usable_keys]
+    return [[table.column(attnum).name for attnum in key.columns] for key in table.usable_keys]
 
 
 @pytest.fixture
@@ -272,9 +272,9 @@ def test_a_bytewise_unique_index_is_no_key_of_a_caseless_column(
         CREATE UNIQUE INDEX k_bytes ON k (e COLLATE "C");
         CREATE UNIQUE INDEX k_words ON k (e, d);
     """)
-    found = relation(connection, "k")
-    assert keys_of(found) == [["e", "d"]]
-    words = found.columns[0]
+    table = relation(connection, "k")
+    assert keys_of(table) == [["e", "d"]]
+    words = table.columns[0]
     assert (words.collation, words.deterministic, words.exact) == (caseless, False, False)
 
 
@@ -290,9 +290,9 @@ def test_keys_do_not_hold_across_heirs(connection: Connection) -> None:
         CREATE TABLE parent (id integer PRIMARY KEY, name text NOT NULL);
         CREATE TABLE child () INHERITS (parent);
     """)
-    found = relation(connection, "parent")
-    assert found.has_children and found.keys and not found.usable_keys
-    assert relation(connection, "child").parents == (found.oid,)
+    parent = relation(connection, "parent")
+    assert parent.has_children and parent.keys and not parent.usable_keys
+    assert relation(connection, "child").parents == (parent.oid,)
     [source] = analysed(connection, "SELECT id FROM parent").sources
     assert source.key is None
     [only] = analysed(connection, "SELECT id FROM ONLY parent", "w").sources
@@ -306,12 +306,12 @@ def test_partitioned_tables(connection: Connection) -> None:
         CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
         CREATE TABLE refers (id integer, part integer, FOREIGN KEY (id, part) REFERENCES p);
     """)
-    found, child = relation(connection, "p"), relation(connection, "p1")
-    assert found.kind == "partitioned table" and found.children == (child.oid,)
-    assert child.is_partition and child.parents == (found.oid,)
-    assert [key.columns for key in found.usable_keys] == [(1, 2)]
+    parent, child = relation(connection, "p"), relation(connection, "p1")
+    assert parent.kind == "partitioned table" and parent.children == (child.oid,)
+    assert child.is_partition and child.parents == (parent.oid,)
+    assert [key.columns for key in parent.usable_keys] == [(1, 2)]
     [reference] = relation(connection, "refers").foreign_keys
-    assert reference.target == found.oid and reference.target_columns == (1, 2)
+    assert reference.target == parent.oid and reference.target_columns == (1, 2)
 
 
 @pytest.mark.integration
@@ -326,22 +326,23 @@ def test_columns(connection: Connection) -> None:
         );
         ALTER TABLE c DROP COLUMN dropped;
     """)
-    found = {column.name: column for column in relation(connection, "c").columns}
-    assert "dropped" not in found and len(found) == 10
-    assert (found["plain"].not_null, found["sure"].not_null) == (False, True)
+    columns = {column.name: column for column in relation(connection, "c").columns}
+    assert "dropped" not in columns and len(columns) == 10
+    assert (columns["plain"].not_null, columns["sure"].not_null) == (False, True)
     assert (
-        found["domained"].type == "outer_domain" or found["domained"].type == "public.outer_domain"
+        columns["domained"].type == "outer_domain"
+        or columns["domained"].type == "public.outer_domain"
     )
-    assert found["domained"].plain_type == "numeric(8,2)"
-    assert found["name"].plain_type == "character varying(5)"
-    assert found["made"].generated == "s" and found["id"].identity == "d"
-    assert found["words"].collation == 'pg_catalog."C"' and found["words"].deterministic
-    assert {name for name, column in found.items() if column.exact} == {
+    assert columns["domained"].plain_type == "numeric(8,2)"
+    assert columns["name"].plain_type == "character varying(5)"
+    assert columns["made"].generated == "s" and columns["id"].identity == "d"
+    assert columns["words"].collation == 'pg_catalog."C"' and columns["words"].deterministic
+    assert {name for name, column in columns.items() if column.exact} == {
         "plain", "sure", "name", "made", "id", "words",
     }  # fmt: skip
-    assert found["box"].equality is None and not found["box"].builtin_equality
-    assert found["list"].builtin_equality and found["number"].builtin_equality
-    assert found["plain"].equality == "integer_ops"
+    assert columns["box"].equality is None and not columns["box"].builtin_equality
+    assert columns["list"].builtin_equality and columns["number"].builtin_equality
+    assert columns["plain"].equality == "integer_ops"
 
 
 def test_not_null_of_a_domain_is_not_trusted(connection: Connection) -> None:
@@ -360,27 +361,27 @@ def test_an_unvalidated_not_null_promises_nothing(connection: Connection, pg_ver
         ALTER TABLE n ADD CONSTRAINT n_a NOT NULL a NOT VALID;
         CREATE UNIQUE INDEX n_key ON n (a);
     """)
-    found = relation(connection, "n")
-    assert [column.not_null for column in found.columns] == [False, True]
-    assert [key.columns for key in found.usable_keys] == [(2,)]
+    table = relation(connection, "n")
+    assert [column.not_null for column in table.columns] == [False, True]
+    assert [key.columns for key in table.usable_keys] == [(2,)]
 
 
 def test_what_cannot_be_captured(connection: Connection) -> None:
     connection.execute("CREATE MATERIALIZED VIEW m AS SELECT 1 AS one")
     connection.execute("CREATE TEMPORARY TABLE temp_table (x integer)")
-    found = analysed(connection, "SELECT m.one, c.relname FROM m, pg_class c, t")
-    assert {one.qualified for one in found.uncaptured} == {"public.m", "pg_catalog.pg_class"}
-    assert [source.relation.name for source in found.sources] == ["t"]
+    analysis = analysed(connection, "SELECT m.one, c.relname FROM m, pg_class c, t")
+    assert {table.qualified for table in analysis.uncaptured} == {"public.m", "pg_catalog.pg_class"}
+    assert [source.relation.name for source in analysis.sources] == ["t"]
     temporary = analysed(connection, "SELECT x FROM temp_table", "w")
-    assert [one.name for one in temporary.temporary] == ["temp_table"]
+    assert [table.name for table in temporary.temporary] == ["temp_table"]
     assert not temporary.sources
 
 
 def test_row_level_security_has_no_plan(connection: Connection) -> None:
     connection.execute("ALTER TABLE t ENABLE ROW LEVEL SECURITY")
-    found = analysed(connection, "SELECT id FROM t")
-    assert found.plan is None and "row-level security" in found.unsupported[0].reason
-    assert found.sources[0].relation.row_security
+    analysis = analysed(connection, "SELECT id FROM t")
+    assert analysis.plan is None and "row-level security" in analysis.unsupported[0].reason
+    assert analysis.sources[0].relation.row_security
 
 
 def test_distinct_results_are_recognised(connection: Connection) -> None:
@@ -401,8 +402,8 @@ def test_a_maintained_view_is_a_source_by_itself(dsn: str) -> None:
             INSERT INTO idivm.views (name, relation, definition, state, status, strategy, maintain, query)
             VALUES ('lower_view', 'lower_view', 'definition', 'state', 'ready', 'recompute', 'deferred', '');
         """)
-        found = analysed(connection, "SELECT id FROM lower_view")
-        [source] = found.sources
+        analysis = analysed(connection, "SELECT id FROM lower_view")
+        [source] = analysis.sources
         assert source.relation.name == "lower_view" and source.relation.maintained is not None
-        assert source.key is None and not found.inlined
-        assert found.plan is not None and found.plan.root.label == "lower_view"
+        assert source.key is None and not analysis.inlined
+        assert analysis.plan is not None and analysis.plan.root.label == "lower_view"

@@ -55,9 +55,9 @@ def test_plan_and_view_agree(world: Connection, name: str) -> None:
     with world.transaction(force_rollback=True):
         plan = plan_of(world, name)
         view = SQL("SELECT * FROM {}").format(Identifier("d", name))
-        found = infer_ids(plan)
-        identified = not isinstance(found, Unsupported)
-        extended = plan if isinstance(found, Unsupported) else found
+        inferred = infer_ids(plan)
+        identified = not isinstance(inferred, Unsupported)
+        extended = plan if isinstance(inferred, Unsupported) else inferred
         parts = list(complete_parts(extended.root))
         for seed in (None, *SEEDS):
             if seed is not None:

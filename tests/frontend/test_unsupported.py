@@ -88,8 +88,8 @@ def test_the_place_is_named(world: Connection, query: str) -> None:
         assert row is not None
         analysis = analyse(world, row[0])
     assert analysis.plan is None
-    [found] = analysis.unsupported
-    assert reason in found.reason and where in found.where
+    [obstacle] = analysis.unsupported
+    assert reason in obstacle.reason and where in obstacle.where
     assert analysis.sources or not analysis.text.count("public.parts")
 
 
@@ -100,12 +100,12 @@ def facts_of(connection: Connection, oid: int) -> tuple[str, QueryFacts]:
     pending = [oid]
     while pending:
         used = {use.oid for use in views[pending.pop()].uses}
-        found = catalog.relations(connection, used)
-        relations.update(found)
-        for one in found.values():
-            if one.relkind == "v" and one.oid not in views:
-                views[one.oid] = catalog.stored_view(connection, one.oid)
-                pending.append(one.oid)
+        used_relations = catalog.relations(connection, used)
+        relations.update(used_relations)
+        for relation in used_relations.values():
+            if relation.relkind == "v" and relation.oid not in views:
+                views[relation.oid] = catalog.stored_view(connection, relation.oid)
+                pending.append(relation.oid)
     text = views[oid].text
     functions = tuple(use for view in views.values() for use in view.functions)
     below = {other: view for other, view in views.items() if other != oid}

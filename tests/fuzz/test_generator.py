@@ -261,5 +261,5 @@ def set_up(connection: psycopg.Connection[object], case: Case) -> int:
 
 def has_rows(connection: psycopg.Connection[object], view: View) -> bool:
     connection.execute(plain_view(view))
-    shown = connection.execute(SQL("SELECT v::text FROM {} AS v").format(SQL(view.name)))
-    return bool(shown.fetchall())
+    rows = connection.execute(SQL("SELECT v::text FROM {} AS v").format(SQL(view.name)))
+    return bool(rows.fetchall())

@@ -181,9 +181,9 @@ def test_as_many_pairs_as_can_be(database: Database) -> None:
     """Of a chain in which each value is near its neighbours alone, only one way pairs them all."""
     chain = [1 + step * 0.8e-9 for step in range(8)]
     wanted = " UNION ALL ".join(f"SELECT {value!r}::float8" for value in chain[1::2] * 2)
-    shown = " UNION ALL ".join(f"SELECT {value!r}::float8" for value in chain[0::2] * 2)
-    assert against(database, wanted, shown).equal
-    more = against(database, wanted, f"{shown} UNION ALL SELECT {chain[0]!r}")
+    actual = " UNION ALL ".join(f"SELECT {value!r}::float8" for value in chain[0::2] * 2)
+    assert against(database, wanted, actual).equal
+    more = against(database, wanted, f"{actual} UNION ALL SELECT {chain[0]!r}")
     assert (more.missing, more.surplus) == (0, 1)
     crossed = "VALUES (1::float8, 1::float8), (1 + 0.9e-9, 1), (1, 1 + 0.9e-9)"
     moved = "VALUES (1::float8 + 0.9e-9, 1::float8 + 0.9e-9), (1 - 0.9e-9, 1), (1 + 1.8e-9, 1)"
@@ -209,15 +209,15 @@ def test_quoted_names(database: Database) -> None:
         assert compare(database, view=name, definition=name).equal
 
 
-def most_pairs(wanted: list[float], shown: list[float]) -> int:
+def most_pairs(wanted: list[float], actual: list[float]) -> int:
     """By trying everything."""
     if not wanted:
         return 0
     first, *rest = wanted
-    pairs = most_pairs(rest, shown)
-    for at, value in enumerate(shown):
+    pairs = most_pairs(rest, actual)
+    for at, value in enumerate(actual):
         if math.isclose(first, value, rel_tol=1e-9, abs_tol=1e-9):
-            pairs = max(pairs, 1 + most_pairs(rest, shown[:at] + shown[at + 1 :]))
+            pairs = max(pairs, 1 + most_pairs(rest, actual[:at] + actual[at + 1 :]))
     return pairs
 
 

@@ -82,7 +82,7 @@ def smithed(pg: TestServer, case: Case, seed: int) -> list[tuple[str, int]]:
         command = ["sqlsmith", f"--target={dsn}", f"--seed={seed}", "--dry-run"]
         command += ["--exclude-catalog", f"--max-queries={20 * QUERIES}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        found = []
+        queries = []
         for text in re.split(r";\s*\n", done.stdout):
             query = text.strip()
             called = set(re.findall(r"([a-z_]\w*)\s*\(", query))
@@ -96,8 +96,8 @@ def smithed(pg: TestServer, case: Case, seed: int) -> list[tuple[str, int]]:
                     connection.execute(view_of(query, width))
             except psycopg.Error:
                 continue
-            found.append((query, width))
-        return found[:QUERIES]
+            queries.append((query, width))
+        return queries[:QUERIES]
 
 
 def view_of(query: str, width: int) -> SQL:

@@ -147,15 +147,15 @@ TABLES = """
 
 def logs(connection):
     """What all logs hold: statements by their order, as their numbers may have gaps."""
-    found = []
+    contents = []
     ids = connection.execute("SELECT id FROM idivm.sources ORDER BY id").fetchall()
     for (source,) in ids:
         rows = connection.execute(
             "SELECT dense_rank() OVER (ORDER BY seq), dense_rank() OVER (ORDER BY xid::text::numeric),"
             f" to_jsonb(s) - 'seq' - 'xid' FROM idivm_log.s{source} AS s"
         ).fetchall()
-        found.append(sorted(rows, key=repr))
-    return found
+        contents.append(sorted(rows, key=repr))
+    return contents
 
 
 def in_c(connection, table):
@@ -175,9 +175,9 @@ def test_both_forms_give_the_same_log(pg, orc, name, maintain, older):
         pytest.skip("older versions run one mode, unless they are asked for")
     tables = TABLES.replace(" AS SELECT", f" WITH (maintain = {maintain}) AS SELECT")
     with pg.database(migrated=True) as other, orchestrator.connect(other) as plain:
-        for one in (orc, plain):
-            one.execute(tables)
-            one.connection.execute(SCENARIOS[name])
+        for database in (orc, plain):
+            database.execute(tables)
+            database.connection.execute(SCENARIOS[name])
         assert in_c(orc.connection, "b") and not in_c(plain.connection, "b")
         assert logs(orc.connection) == logs(plain.connection)
         assert any(logs(orc.connection))
@@ -363,8 +363,8 @@ def test_random_statements_give_the_same_log(pg, orc, seed):
     random = Random(seed)
     said = []
     with pg.database(migrated=True) as other, orchestrator.connect(other) as plain:
-        for one in (orc, plain):
-            one.execute(TABLES)
+        for database in (orc, plain):
+            database.execute(TABLES)
         for _ in range(20):
             statements = [
                 (random_statements(random), random.random() < 0.2)
@@ -372,6 +372,6 @@ def test_random_statements_give_the_same_log(pg, orc, seed):
             ]
             said += outcomes(orc.connection, statements)
             assert outcomes(plain.connection, statements) == said[-len(statements) :]
-        assert sum(isinstance(one, int) and one > 0 for one in said) > 20
+        assert sum(isinstance(outcome, int) and outcome > 0 for outcome in said) > 20
         assert logs(orc.connection) == logs(plain.connection)
     assert all(report.equal for report in orc.check())

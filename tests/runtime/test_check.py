@@ -106,7 +106,7 @@ def test_another_order_of_the_rows_is_no_difference(tables, strategy, older):
         "UPDATE t SET x = 'y' || x, f = f + 0.7 WHERE id % 4 = 1; DELETE FROM s WHERE a = 1"
     )
     assert different(tables) == {}
-    assert [one.sentence for one in tables.doctor() if not one.fine] == []
+    assert [finding.sentence for finding in tables.doctor() if not finding.fine] == []
 
 
 def test_a_content_in_another_order_than_the_settled_one(tables):
@@ -119,13 +119,13 @@ def test_a_content_in_another_order_than_the_settled_one(tables):
             name,
             "UPDATE {} SET v = (SELECT array_agg(e ORDER BY e DESC) FROM unnest(v) AS e)",
         )
-    found = reports(tables)
-    assert found["no_key"].equal
-    assert found["no_key"].notes == (
+    by_view = reports(tables)
+    assert by_view["no_key"].equal
+    assert by_view["no_key"].notes == (
         "v was compared without the order, which the query leaves open",
     )
-    assert not found["members"].equal
-    assert found["no_key_document"].notes == ()
+    assert not by_view["members"].equal
+    assert by_view["no_key_document"].notes == ()
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_last_digits_of_floats_that_are_printed(tables):
         tables, "floats", "UPDATE {} SET v = v * (1 + 1e-14), w = (w::float8 * (1 + 1e-14))::text"
     )
     plant(tables, "rounded", "UPDATE {} SET v = v + 0.001")
-    found = reports(tables)
-    assert found["floats"].equal and found["rounded"].equal
-    assert found["floats"].notes == (
+    by_view = reports(tables)
+    assert by_view["floats"].equal and by_view["rounded"].equal
+    assert by_view["floats"].notes == (
         "v, w were compared within a tolerance, as sums of floats depend on the order of the rows",
     )
 
@@ -229,11 +229,11 @@ def test_only_a_query_that_is_settled_is_kept_beside_its_definition(tables):
     plain = tables.create_view("plain", "SELECT id, x FROM t")
     assert said == []
     first = tables.create_view("v", NUMBERED)
-    assert [one for one in said if "leaves the order of some rows open" in one] == said
+    assert [message for message in said if "leaves the order of some rows open" in message] == said
     assert installed() == [f"q{first.id}", f"v{plain.id}", f"v{first.id}"]
-    again = tables.create_view("v", NUMBERED, replace=True)
-    assert installed() == [f"q{again.id}", f"v{plain.id}", f"v{again.id}"]
-    assert [one.sentence for one in tables.doctor() if not one.fine] == []
+    second = tables.create_view("v", NUMBERED, replace=True)
+    assert installed() == [f"q{second.id}", f"v{plain.id}", f"v{second.id}"]
+    assert [finding.sentence for finding in tables.doctor() if not finding.fine] == []
     tables.drop_view("v")
     assert installed() == [f"v{plain.id}"]
 
@@ -270,7 +270,7 @@ def test_a_key_that_no_row_shows_is_found(orc):
     [report] = orc.check("v")
     assert report.equal
     assert report.notes == ("n was compared by =, as equal values may look different",)
-    assert [one.sentence for one in orc.doctor() if not one.fine] == []
+    assert [finding.sentence for finding in orc.doctor() if not finding.fine] == []
     # Another group has a row that shows this, but not this one.
     plant(orc, "v", "UPDATE {} SET n = 1.000 WHERE m = 1")
     [report] = orc.check("v")

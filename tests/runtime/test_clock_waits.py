@@ -236,12 +236,12 @@ def test_strangers_learn_nothing_of_rows(events: Orchestrator, dsn: str) -> None
 @pytest.fixture
 def serve(dsn: str) -> Iterator[list[Event]]:
     """Serve a database, and collect the events."""
-    stop, told = threading.Event(), list[Event]()
+    stop, reported = threading.Event(), list[Event]()
     with orchestrator.connect(dsn) as orc:
-        options: dict[str, Any] = {"stop": stop, "report": told.append}
+        options: dict[str, Any] = {"stop": stop, "report": reported.append}
         thread = threading.Thread(target=orc.serve, args=("80ms",), kwargs=options)
         thread.start()
-        yield told
+        yield reported
         stop.set()
         thread.join(60)
         assert not thread.is_alive()

@@ -252,8 +252,8 @@ def test_content_is_the_answer_of_the_refreshing_transaction(
         connection.execute("DELETE FROM events WHERE id % 7 = 0")
         for _ in range(2):
             connection.execute("SELECT * FROM idivm.refresh('recent')").fetchall()
-            shown = connection.execute("SELECT id FROM recent").fetchall()
-            assert Counter(shown) == Counter(connection.execute(query).fetchall())
+            content = connection.execute("SELECT id FROM recent").fetchall()
+            assert Counter(content) == Counter(connection.execute(query).fetchall())
             connection.execute("INSERT INTO events SELECT max(id) + 1, 1, 1, now() FROM events")
     assert all(report.equal for report in orc.check())
 
@@ -311,10 +311,10 @@ def test_a_time_in_a_subquery_may_belong_to_the_rows_outside(
     orc.execute(
         "INSERT INTO events (id, place, at) VALUES (1, 1, now()), (2, 1, now() - interval '1 day'), (3, 99, now())"
     )
-    found = (
+    condition = (
         "EXISTS (SELECT FROM places p WHERE p.place = e.place AND e.at > now() - interval '1 hour')"
     )
-    orc.create_view("v", f"SELECT id FROM events e WHERE {negation}{found}")
+    orc.create_view("v", f"SELECT id FROM events e WHERE {negation}{condition}")
     assert rows(orc, "SELECT id FROM v ORDER BY id") == ([(2,), (3,)] if negation else [(1,)])
 
 

@@ -271,8 +271,8 @@ RENAMES = {
 
 def answer(orc):
     """What the definition view, which follows every rename, answers."""
-    found = orc.connection.execute(f"TABLE idivm_def.v{orc.view('v').id}")
-    return sorted(found.fetchall(), key=str)
+    content = orc.connection.execute(f"TABLE idivm_def.v{orc.view('v').id}")
+    return sorted(content.fetchall(), key=str)
 
 
 @pytest.mark.parametrize("name", RENAMES)

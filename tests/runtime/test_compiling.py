@@ -24,11 +24,11 @@ def test_no_query_on_the_catalog_is_compiled(orc: Orchestrator) -> None:
     def note(diagnostic: psycopg.errors.Diagnostic) -> None:
         _, _, plan = (diagnostic.message_primary or "").partition("plan:\n")
         if plan:
-            shown = json.loads(plan)
+            explained = json.loads(plan)
             # Settings are shown unless they have PostgreSQL's default, which is to compile.
-            is_off = shown.get("Settings", {}).get("jit") == "off"
-            if shown["Plan"]["Total Cost"] > compiled_from and not is_off:
-                compiled.append(shown["Query Text"])
+            is_off = explained.get("Settings", {}).get("jit") == "off"
+            if explained["Plan"]["Total Cost"] > compiled_from and not is_off:
+                compiled.append(explained["Query Text"])
 
     connection.add_notice_handler(note)
     for setting in ("log_nested_statements = on", "log_settings = on", "log_min_duration = 0"):

@@ -54,7 +54,7 @@ def replanned(orc):
 
 def estimates(orc):
     reasons = orc.explain("v").to_json()["why"]
-    return {one["strategy"]: one["estimate"] for one in reasons if one["estimate"]}
+    return {reason["strategy"]: reason["estimate"] for reason in reasons if reason["estimate"]}
 
 
 def test_a_refresh_that_is_large_enough_notes_what_it_took(tables):
@@ -71,15 +71,15 @@ def test_a_refresh_that_is_large_enough_notes_what_it_took(tables):
         tables.execute(change)
         tables.refresh()
         assert noted(tables, "ctid::text, price > 0") == [tuple(before)]
-    told = tables.explain("v")
-    assert " µs each, measured in " in told.why
-    side_by_side = told.why.partition("an average change, expected and measured:\n")[2].splitlines()
+    plan = tables.explain("v")
+    assert " µs each, measured in " in plan.why
+    side_by_side = plan.why.partition("an average change, expected and measured:\n")[2].splitlines()
     assert [line.split(":")[0] for line in side_by_side] == [
         *("  id", "  viewtree (next best)", "  recompute")
     ]
     assert side_by_side[0].endswith(" µs") and side_by_side[1].endswith("| not measured")
-    assert told.to_json()["measured"]["refreshes"] == refreshes
-    assert told.to_json()["measured"]["access_microseconds"] > 0
+    assert plan.to_json()["measured"]["refreshes"] == refreshes
+    assert plan.to_json()["measured"]["access_microseconds"] > 0
     assert all(report.equal for report in tables.check())
 
 
@@ -91,7 +91,7 @@ def test_after_the_first_few_one_refresh_of_many_is_noted(tables):
             f"SELECT idivm.note_diff(id, 1e6, clock_timestamp() - interval '{seconds} s', '{variant}', {large})"
             " FROM idivm.views"
         )
-        return [one for one in noted(tables, "refreshes, access_seconds IS NOT NULL") if one[0]]
+        return [row for row in noted(tables, "refreshes, access_seconds IS NOT NULL") if row[0]]
 
     # The first one of a session is not, unless it took long.
     assert refreshed(0) == []
@@ -134,7 +134,7 @@ def test_what_is_measured_rises_slowly_and_falls_quickly(tables):
 @pytest.mark.slow
 def test_the_choice_follows_what_its_own_refreshes_took(tables):
     tables.create_view("v", JOIN)
-    assert {one["access_microseconds"] for one in estimates(tables).values()} == {None}
+    assert {estimate["access_microseconds"] for estimate in estimates(tables).values()} == {None}
     assert "+ id: a change costs 76.2 lookups and rows on average; their time was not" in (
         tables.explain("v").why
     )
@@ -150,9 +150,9 @@ def test_the_choice_follows_what_its_own_refreshes_took(tables):
             tables.create_view(f"{variant}{number}", JOIN, strategy=variant)
             measure(tables, variant, each, name=f"{variant}{number}")
     assert replanned(tables) == "id"
-    found = estimates(tables)
-    assert found["tuple"]["access_microseconds"] == pytest.approx(32)
-    assert found["tuple"]["price"]["views"] == 3
+    expected = estimates(tables)
+    assert expected["tuple"]["access_microseconds"] == pytest.approx(32)
+    assert expected["tuple"]["price"]["views"] == 3
     tables.execute("UPDATE r SET k = (k + 1) % 20; ANALYZE r")
     assert all(report.equal for report in tables.check())
 
@@ -167,10 +167,10 @@ def test_other_views_tell_how_ways_compare(tables, monkeypatch):
             measure(tables, variant, each, name=f"{variant}{number}")
     tables.create_view("v", SUMS)
     assert tables.view("v").strategy == "tuple"
-    found = estimates(tables)
+    expected = estimates(tables)
     # They are other views: no difference counts more than twice.
-    assert found["id without a cache"]["access_microseconds"] == pytest.approx(2)
-    assert found["id without a cache"]["price"]["seconds"] == pytest.approx(9e-6)
+    assert expected["id without a cache"]["access_microseconds"] == pytest.approx(2)
+    assert expected["id without a cache"]["price"]["seconds"] == pytest.approx(9e-6)
     assert "+ tuple: " in tables.explain("v").why
     assert "each (1 µs in the median of 3 other views)" in tables.explain("v").why
     # Two views are not several.
@@ -199,7 +199,7 @@ def test_what_was_measured_of_a_view_earlier_is_remembered(tables):
     assert all(report.equal for report in tables.check())
     # Another query is another view.
     tables.execute(f"CREATE OR REPLACE VIEW v AS {JOIN} WHERE true")
-    assert {one["access_microseconds"] for one in estimates(tables).values()} == {None}
+    assert {estimate["access_microseconds"] for estimate in estimates(tables).values()} == {None}
 
 
 def test_what_a_change_took_counts_and_not_what_was_expected_of_it(tables):
@@ -212,9 +212,9 @@ def test_what_a_change_took_counts_and_not_what_was_expected_of_it(tables):
         "INSERT INTO r SELECT g, g % 20, g FROM generate_series(1, 400) AS g; ANALYZE r, s"
     )
     assert replanned(tables) == "id"
-    found = estimates(tables)["id"]
-    assert found["accesses"] > 3 * before
-    assert found["access_microseconds"] < 5
+    estimate = estimates(tables)["id"]
+    assert estimate["accesses"] > 3 * before
+    assert estimate["access_microseconds"] < 5
 
 
 def test_what_a_query_goes_through_counts_where_it_is_computed_anew(orc):

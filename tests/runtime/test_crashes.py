@@ -73,8 +73,8 @@ Attack = Callable[[TestServer, int, "psycopg.Connection[Any]"], None]
 
 @pytest.fixture(params=[cancel, terminate, kill])
 def attack(request: pytest.FixtureRequest) -> Attack:
-    found: Attack = request.param
-    return found
+    chosen: Attack = request.param
+    return chosen
 
 
 def cut_short(

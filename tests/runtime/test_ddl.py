@@ -150,18 +150,20 @@ def write(plain):
 
 def differing(plain):
     """The views that are not what their definitions answer, by their names as they were created."""
-    found = set()
+    names = set()
     for name, relation, definition in plain.execute(
         "SELECT v.name, c.oid::regclass::text, d.oid::regclass::text FROM idivm.views v"
         " JOIN pg_class c ON c.oid = v.relation JOIN pg_class d ON d.oid = v.definition"
     ).fetchall():
-        shown, asked = (
-            sorted(repr(row) for row in plain.execute(SQL("TABLE {}").format(SQL(one))).fetchall())
-            for one in (relation, definition)
+        content, asked = (
+            sorted(
+                repr(row) for row in plain.execute(SQL("TABLE {}").format(SQL(source))).fetchall()
+            )
+            for source in (relation, definition)
         )
-        if shown != asked:
-            found.add(name)
-    return found
+        if content != asked:
+            names.add(name)
+    return names
 
 
 def said_to_be_stale(plain):

@@ -46,7 +46,7 @@ def wrong(findings):
 
 def examined(orc):
     """What was found; afterwards all is well, and a second look finds nothing."""
-    found = wrong(examine(orc.connection))
+    findings = wrong(examine(orc.connection))
     assert wrong(examine(orc.connection)) == []
     orc.execute(
         "UPDATE items SET price = price + 1 WHERE id = 4;"
@@ -55,11 +55,11 @@ def examined(orc):
     orc.refresh()
     assert all(differences(orc.connection, v) == [] for v in ("totals", "dear", "bag"))
     assert orphans(orc.connection) == []
-    return found
+    return findings
 
 
-def only(found, subject, *words):
-    [finding] = found
+def only(findings, subject, *words):
+    [finding] = findings
     assert finding.mended, finding
     assert finding.subject == subject
     for word in words:
@@ -94,9 +94,9 @@ def test_capture_that_was_switched_off(shop, breaking):
     shop.refresh()
     assert differences(shop.connection, "dear") == []
     shop.execute("UPDATE items SET price = 2000 WHERE id = 5")
-    found = examined(shop)
-    assert all(f.mended for f in found)
-    assert "triggers of items are missing or disabled" in found[0].sentence
+    findings = examined(shop)
+    assert all(f.mended for f in findings)
+    assert "triggers of items are missing or disabled" in findings[0].sentence
 
 
 @pytest.mark.slow
@@ -303,9 +303,9 @@ def test_rows_of_the_catalog_that_were_deleted(shop, breaking):
 @pytest.mark.slow
 def test_a_view_that_the_catalog_forgot(shop):
     shop.connection.execute("DELETE FROM idivm.views WHERE id = 1")
-    found = examined(shop)
-    assert all(finding.mended for finding in found)
-    assert found[0].subject == "view totals"
+    findings = examined(shop)
+    assert all(finding.mended for finding in findings)
+    assert findings[0].subject == "view totals"
     assert [view.name for view in shop.views()] == ["totals", "dear", "bag"]
 
 

@@ -122,8 +122,8 @@ def test_another_expression_of_a_virtual_column_has_views_planned_again(orc, pg_
     orc.create_view("recomputed", VIEWS["shown"], strategy="recompute")
     views["recomputed"] = VIEWS["shown"]
     orc.execute("ALTER TABLE t ALTER COLUMN d SET EXPRESSION AS (a * 10)")
-    found = orc.connection.execute("SELECT error FROM idivm.refresh('shown')").fetchone()
-    assert "a virtual generated column that shown reads has another expression" in found[0]
+    row = orc.connection.execute("SELECT error FROM idivm.refresh('shown')").fetchone()
+    assert "a virtual generated column that shown reads has another expression" in row[0]
     orc.execute("SELECT idivm.refresh('recomputed', 'bags')")
     assert differing(orc, {"recomputed": VIEWS["shown"], "bags": VIEWS["bags"]}) == []
     orc.execute("ALTER TABLE p ALTER COLUMN d SET EXPRESSION AS (id - k)")

@@ -16,11 +16,11 @@ def test_what_is_excluded_in_any_order_is_hopped_over_as_one_range_between_what_
         for value in rng.sample(values, rng.randrange(len(values) + 1)):
             hops.exclude(value, behind[value])
             left.remove(value)
-            found, here = [], hops.hop(values[0])
+            visited, here = [], hops.hop(values[0])
             while here is not None:
-                found.append(here)
+                visited.append(here)
                 here = hops.hop(behind[here])
-            assert found == left
+            assert visited == left
             assert hops.leaves(values[0]) == bool(left)
         gaps = sum(
             v not in left and (n == 0 or values[n - 1] in left) for n, v in enumerate(values)

@@ -43,7 +43,7 @@ def test_explain_shows_the_columns_that_are_captured_of_each_table(orc):
 def test_explain_names_what_is_missing(orc):
     orc.execute(TABLES)
     orc.create_view("v", VIEW, strategy="tuple")
-    assert [one.statement for one in orc.explain("v").missing_indexes] == [WANTED]
+    assert [index.statement for index in orc.explain("v").missing_indexes] == [WANTED]
     assert f"  {WANTED};" in orc.explain("v").plan
     orc.execute('ALTER TABLE "Uses" RENAME pid TO part')
     [renamed] = orc.explain("v").missing_indexes
@@ -115,7 +115,7 @@ def test_an_index_whose_lack_is_dear_is_announced_with_its_factor(orc):
     notices: list[str] = []
     orc.on_notice = notices.append
     orc.create_view("v", MOST)
-    [notice] = [one for one in notices if "INDEX" in one]
+    [notice] = [text for text in notices if "INDEX" in text]
     assert notice.endswith(ADVICE)
     [index] = orc.missing_indexes(orc.view("v"))
     assert index.statement == ADVICE
@@ -124,7 +124,7 @@ def test_an_index_whose_lack_is_dear_is_announced_with_its_factor(orc):
     orc.execute(ADVICE)
     assert orc.missing_indexes(orc.view("v")) == []
     orc.create_view("w", MOST)
-    assert len([one for one in notices if "INDEX" in one]) == 1
+    assert len([text for text in notices if "INDEX" in text]) == 1
 
 
 def test_a_small_table_needs_no_index(orc):

@@ -297,11 +297,11 @@ class Looker(Session):
     def __init__(self, connection):
         super().__init__(connection)
         self.connection.autocommit = True
-        self.found = None
+        self.result = None
 
     def starts(self, watcher):
         def action():
-            self.found = look(self.connection)
+            self.result = look(self.connection)
 
         self._begin(action, watcher)
 
@@ -422,7 +422,7 @@ def test_a_look_at_logs_that_are_dropped_meanwhile(base, session, connect):
     looker.starts(base.connection)
     dropper.commit()
     assert looker.ends() is None
-    assert len(looker.found.logs) == 1
+    assert len(looker.result.logs) == 1
 
 
 @pytest.mark.parametrize("level", [None, IsolationLevel.REPEATABLE_READ])

@@ -114,8 +114,8 @@ def test_a_schema_that_is_dropped(plain, schema):
 def roles(plain_dsn, connect, capture_form, request):
     """A role that owns tables, and a member of it that owns the database and creates views."""
     admin = connect(plain_dsn)
-    names = {one: f"{one}_{admin.info.dbname}" for one in ("owners", "ann")}
-    owners, ann = (Identifier(names[one]) for one in ("owners", "ann"))
+    names = {label: f"{label}_{admin.info.dbname}" for label in ("owners", "ann")}
+    owners, ann = (Identifier(names[label]) for label in ("owners", "ann"))
     admin.execute(
         SQL("CREATE ROLE {}; CREATE ROLE {} LOGIN; GRANT {} TO {}").format(owners, ann, owners, ann)
     )

@@ -44,8 +44,8 @@ def test_two_keys_that_may_be_null_are_split_by_the_null_ones(orc, strategy):
     orc.execute(SIDES)
     query = "SELECT a.id, b.id AS other, a.p, b.q FROM a FULL JOIN b ON a.id = b.id"
     orc.create_view("v", query, strategy=strategy)
-    found = writes(program(orc, "v"), "v_")
-    assert any("t.id IS NULL" in s and "d.id IS NULL" in s for s in found)
+    statements = writes(program(orc, "v"), "v_")
+    assert any("t.id IS NULL" in s and "d.id IS NULL" in s for s in statements)
     changes = (
         "UPDATE a SET p = p + 1; UPDATE b SET q = q + 1",
         "UPDATE a SET p = p + 1 WHERE id = 4; UPDATE b SET q = 0 WHERE id = 444",

@@ -102,8 +102,8 @@ def test_a_rebuild_shows_keys_as_they_look_now(orc):
     )
     orc.refresh()
     for view in ("v", "above"):
-        shown = orc.execute(f"SELECT n::text FROM {view} ORDER BY n")[0].rows
-        assert shown == [("1.000",), ("2.00",)]
+        keys = orc.execute(f"SELECT n::text FROM {view} ORDER BY n")[0].rows
+        assert keys == [("1.000",), ("2.00",)]
 
 
 def test_a_rebuild_leaves_out_what_the_changes_do_not_reach(orc):

@@ -281,7 +281,7 @@ def test_a_read_inside_a_trigger_sees_the_rows_of_the_open_statement(bank, conne
     )
     connection.execute("UPDATE teller SET balance = balance + 1, bid = 1")
     rows = connection.execute("SELECT * FROM seen").fetchall()
-    assert rows and all(shown == wanted for shown, wanted in rows)
+    assert rows and all(actual == wanted for actual, wanted in rows)
 
 
 def test_views_above_read_the_stored_content(bank, connect):
@@ -454,8 +454,8 @@ def test_a_view_that_sql_creates_is_right_before_and_after_it_is_planned(orc, co
     )
     connection.execute("UPDATE teller SET balance = balance + 1")
     expected = SQL("SELECT * FROM ({}) AS q ORDER BY bid").format(SQL(VIEWS["sums"]))
-    shown = "SELECT * FROM sums ORDER BY bid"
-    assert connection.execute(shown).fetchall() == connection.execute(expected).fetchall()
+    content = "SELECT * FROM sums ORDER BY bid"
+    assert connection.execute(content).fetchall() == connection.execute(expected).fetchall()
     orc.plan()
     assert orc.view("sums").maintain == "on_read"
     connection.execute("UPDATE teller SET balance = balance + 1")

@@ -184,7 +184,7 @@ def test_sums_of_numbers_with_a_scale_are_exact_in_value_and_scale(shop):
         shop.refresh()
         for view in ("soon", "late"):
             assert differences(shop.connection, view) == []
-            shown, wanted = (
+            actual, wanted = (
                 shop.connection.execute(
                     f"SELECT g, total::text, f::text FROM ({query}) AS q ORDER BY g".encode()
                 ).fetchall()
@@ -193,4 +193,4 @@ def test_sums_of_numbers_with_a_scale_are_exact_in_value_and_scale(shop):
                     "SELECT g, sum(n) AS total, avg(factor) AS f FROM item JOIN grp USING (g) GROUP BY g",
                 )
             )
-            assert shown == wanted
+            assert actual == wanted

@@ -427,7 +427,7 @@ def test_settings_are_taken_only_where_they_may_matter(orc):
     }
     for name, query in queries.items():
         orc.create_view(name, query)
-    taken = {one.name: "TimeZone" in one.settings for one in orc.views()}
+    taken = {view.name: "TimeZone" in view.settings for view in orc.views()}
     assert taken == {
         "plain": False,
         "dated": True,
@@ -441,7 +441,7 @@ def test_settings_are_taken_only_where_they_may_matter(orc):
         "CREATE OR REPLACE VIEW below AS SELECT id, to_char(day, 'DD') AS x FROM texts"
     )
     assert equal(orc)["over"]
-    (over,) = [one for one in orc.views() if one.name == "over"]
+    (over,) = [view for view in orc.views() if view.name == "over"]
     assert "TimeZone" in over.settings
 
 
@@ -736,8 +736,8 @@ def test_a_large_diff_goes_the_way_that_took_less(orc, recomputed):
         orc.refresh("v")
         [after] = orc.execute("SELECT access_seconds, row_seconds FROM idivm.costs")[0].rows
         # What a small diff takes is not measured, and a view recomputed tells of rows alone.
-        told = after[0] not in (by_access, pytest.approx(0.9 * by_access))
-        assert told == (size > 1000 and not recomputed)
+        measured = after[0] not in (by_access, pytest.approx(0.9 * by_access))
+        assert measured == (size > 1000 and not recomputed)
         assert all(report.equal for report in orc.check())
 
 

@@ -56,9 +56,9 @@ def test_a_replaced_relation_is_noticed_and_mended(base, name, maintain, older, 
         with pytest.raises(IdivmError, match=r"gave public\.v another query"):
             base.refresh("v")
     else:
-        (found,) = sql("SELECT message FROM idivm.view_errors WHERE view = %s", [view_id])
-        assert "another query" in found[0]
-    [finding] = [one for one in base.doctor(contents=False) if not one.fine]
+        (message,) = sql("SELECT message FROM idivm.view_errors WHERE view = %s", [view_id])
+        assert "another query" in message[0]
+    [finding] = [finding for finding in base.doctor(contents=False) if not finding.fine]
     assert (finding.subject, finding.mended) == ("view v", True)
     assert "SELECT" in finding.sentence
     base.refresh()
@@ -73,7 +73,7 @@ def test_a_replaced_relation_is_noticed_and_mended(base, name, maintain, older, 
 def test_a_relation_that_is_read_keeps_its_added_column_and_the_doctor_says_so(base):
     base.connection.execute(REPLACEMENTS["one column more"])
     base.connection.execute("CREATE VIEW reader AS SELECT id FROM v")
-    findings = {one.subject: one for one in base.doctor(contents=False)}
+    findings = {finding.subject: finding for finding in base.doctor(contents=False)}
     assert not findings["view v"].fine and not findings["view v"].mended
     assert "reader" in findings["view v"].sentence
 
@@ -96,7 +96,7 @@ def test_what_the_owner_may_do_to_the_relation_is_no_replacement(base):
     )
     assert base.view('s."W"').status == "ready"
     base.execute("RESET quote_all_identifiers")
-    assert [one for one in base.doctor(contents=False) if not one.fine] == []
+    assert [finding for finding in base.doctor(contents=False) if not finding.fine] == []
 
 
 def test_views_of_every_shape_are_shown(orc):
@@ -195,8 +195,8 @@ def test_views_that_go_by_cascade_are_named_and_restored(staged):
     notices = heard(staged)
     staged.connection.execute(REBUILT)
     assert staged.views() == []
-    told = [notice for notice in notices if "the maintained view" in notice]
-    assert [notice.split(" was")[0] for notice in sorted(told)] == [
+    named = [notice for notice in notices if "the maintained view" in notice]
+    assert [notice.split(" was")[0] for notice in sorted(named)] == [
         "the maintained view mart.high",
         "the maintained view mart.low",
     ]
@@ -204,9 +204,9 @@ def test_views_that_go_by_cascade_are_named_and_restored(staged):
     assert all("CASCADE" in view.cause for view in staged.dropped_views())
     with pytest.raises(NotFoundError, match=r"any more: DROP .*CASCADE.*idivm restore mart\.low"):
         staged.refresh("mart.low")
-    findings = [one for one in staged.doctor(contents=False) if not one.fine]
-    assert [one.subject for one in findings] == ["view mart.low", "view mart.high"]
-    assert all("idivm restore" in one.sentence for one in findings)
+    findings = [finding for finding in staged.doctor(contents=False) if not finding.fine]
+    assert [finding.subject for finding in findings] == ["view mart.low", "view mart.high"]
+    assert all("idivm restore" in finding.sentence for finding in findings)
     # It is told once.
     assert staged.views() == []
     assert len([notice for notice in notices if "the maintained view" in notice]) == 2
@@ -317,6 +317,6 @@ def test_a_view_follows_when_its_order_loses_the_key_that_decides_it(base, strat
         base.execute("INSERT INTO t VALUES (-1, 'e')")
     base.connection.execute("CALL idivm.refresh_all()")
     base.connection.execute("CREATE OR REPLACE VIEW few AS SELECT id, v FROM t")
-    assert [one.mended for one in base.doctor() if not one.fine] == [True]
+    assert [finding.mended for finding in base.doctor() if not finding.fine] == [True]
     base.refresh()
     assert all(finding.fine for finding in base.doctor())

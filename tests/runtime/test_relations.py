@@ -300,13 +300,13 @@ def test_a_view_becomes_a_table_and_a_view_again(shop):
             shop.execute("UPDATE item SET n = n + 1 WHERE id = 1")
             shop.refresh()
             assert_right(shop)
-            [found] = rows(
+            [row] = rows(
                 shop,
                 f"SELECT relkind, has_table_privilege('{role}', oid, 'SELECT'), col_description(oid, 2),"
                 " obj_description(oid) FROM pg_class WHERE oid = 'v'::regclass",
             )
-            assert found[:3] == (kind, True, "number")
-            assert " FROM public.item (maintained by idivm: deferred, " in found[3]
+            assert row[:3] == (kind, True, "number")
+            assert " FROM public.item (maintained by idivm: deferred, " in row[3]
             tables = [
                 name
                 for (name,) in rows(

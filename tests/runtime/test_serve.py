@@ -224,8 +224,8 @@ def served(number, *below):
 
 def test_groups_join_what_has_a_view_in_common():
     views = [served(1), served(2), served(3, 1), served(4, 2), served(5, 3, 1, 4, 2), served(6)]
-    found = [sorted(view.id for view in group) for group in groups(views)]
-    assert sorted(found) == [[1, 2, 3, 4, 5], [6]]
+    numbers = [sorted(view.id for view in group) for group in groups(views)]
+    assert sorted(numbers) == [[1, 2, 3, 4, 5], [6]]
 
 
 def test_a_refresh_begins_in_time_and_not_before_a_pause_ends():

@@ -58,8 +58,8 @@ ONE_IS_DONE = "EXISTS (SELECT FROM pg_stat_activity WHERE state = 'idle in trans
 
 @pytest.mark.parametrize("reads", [[(2, ()), (1, ())], [(1, ()), (2, ()), (3, (1, 2)), (4, ())]])
 def test_views_that_read_each_other_are_in_one_group(reads):
-    found = groups(reads)
-    assert sorted(map(sorted, found)) == ([[1], [2]] if len(reads) == 2 else [[1, 2, 3], [4]])
+    grouped = groups(reads)
+    assert sorted(map(sorted, grouped)) == ([[1], [2]] if len(reads) == 2 else [[1, 2, 3], [4]])
 
 
 def test_several_sessions_refresh_in_one_snapshot(shop):

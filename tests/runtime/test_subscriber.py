@@ -36,15 +36,15 @@ def logical(scratch: Any, pg_version: int) -> Iterator[TestServer]:
 
 @pytest.fixture
 def replicated(logical: TestServer) -> Iterator[Pair]:
-    with pair(logical) as one:
-        yield one
+    with pair(logical) as databases:
+        yield databases
 
 
-def right(one: Pair) -> bool:
+def right(databases: Pair) -> bool:
     """Every view, refreshed in plain SQL, holds what its query answers."""
-    one.subscriber.execute("CALL idivm.refresh_all()")
-    names = one.subscriber.execute("SELECT relation::text FROM idivm.views").fetchall()
-    return all(differences(one.subscriber, name) == [] for (name,) in names)
+    databases.subscriber.execute("CALL idivm.refresh_all()")
+    names = databases.subscriber.execute("SELECT relation::text FROM idivm.views").fetchall()
+    return all(differences(databases.subscriber, name) == [] for (name,) in names)
 
 
 CHANGES = {
@@ -90,12 +90,12 @@ CREATE VIEW above WITH (maintain = on_commit) AS SELECT sum(total) AS s FROM kep
 """
 
 
-def kept_up(one: Pair) -> bool:
+def kept_up(databases: Pair) -> bool:
     """Eager and on_commit views hold what their queries answer, though nobody refreshes them."""
-    names = one.subscriber.execute(
+    names = databases.subscriber.execute(
         "SELECT relation::text FROM idivm.views WHERE maintain <> 'deferred'"
     ).fetchall()
-    return all(differences(one.subscriber, name) == [] for (name,) in names)
+    return all(differences(databases.subscriber, name) == [] for (name,) in names)
 
 
 @pytest.mark.parametrize("owner", ["subscription", "another"])
@@ -122,9 +122,9 @@ def test_kept_views_follow_a_publisher(replicated: Pair, owner: str) -> None:
         assert kept_up(replicated)
 
 
-def refreshes(one: Pair) -> dict[str, int]:
+def refreshes(databases: Pair) -> dict[str, int]:
     return dict(
-        one.subscriber.execute(
+        databases.subscriber.execute(
             "SELECT v.relation::text, w.refreshes FROM idivm.watermarks w JOIN idivm.views v ON v.id = w.view"
         ).fetchall()
     )
@@ -253,18 +253,18 @@ def test_changes_routed_to_partitions(replicated: Pair) -> None:
 )
 def test_a_publication_of_tables_behind_views(orc: Any, published: str) -> None:
     """Whoever creates a view is warned, and all goes on."""
-    told: list[str] = []
-    orc.on_notice = told.append
+    said: list[str] = []
+    orc.on_notice = said.append
     orc.execute(
         "CREATE TABLE t (id int PRIMARY KEY, g int); CREATE PUBLICATION by_name FOR TABLE t"
     )
     orc.create_view("rows", "SELECT g FROM t")
-    assert [line for line in told if "behind" in line] == []
+    assert [line for line in said if "behind" in line] == []
     orc.execute(f"CREATE PUBLICATION everything FOR {published}")
     orc.create_view("groups", "SELECT g, count(*) FROM t GROUP BY g", maintain="eager")
     orc.create_view("total", "SELECT sum(id) AS s FROM t")
     orc.create_view("bag", "SELECT g + 1 AS h FROM t", strategy="recompute")
-    assert [line for line in told if "behind total are published by everything" in line], told
+    assert [line for line in said if "behind total are published by everything" in line], said
     for change in (
         "INSERT INTO t VALUES (1, 1), (2, NULL), (3, 1)",
         "UPDATE t SET g = coalesce(g, 0) + 1",
@@ -301,10 +301,10 @@ def test_a_subscriber_follows_a_view_that_users_read_as_a_table(replicated: Pair
             replicated.catch_up()
             for name, query in QUERIES_TOLD.items():
                 wanted = orc.connection.execute(f"{query} ORDER BY 1, 2").fetchall()
-                told = replicated.subscriber.execute(
+                received = replicated.subscriber.execute(
                     f"SELECT * FROM {name} ORDER BY 1, 2"
                 ).fetchall()
-                assert told == wanted, (name, change)
+                assert received == wanted, (name, change)
 
 
 QUERIES_TOLD = {

@@ -107,11 +107,11 @@ def test_in_a_transaction_of_the_caller(shop, connect, level):
     break_it(shop)
     caller.execute(f"BEGIN ISOLATION LEVEL {level}")
     caller.execute("INSERT INTO t VALUES (9, 9)")
-    found = caller.execute(
+    results = caller.execute(
         "SELECT view, error FROM idivm.refresh('before', 'top', 'after')"
     ).fetchall()
     caller.execute("COMMIT")
-    assert sorted(found, key=str) == [
+    assert sorted(results, key=str) == [
         ("above", BELOW),
         ("after", None),
         ("before", None),
@@ -129,11 +129,11 @@ def test_one_view_by_itself(shop, connect):
     shop.execute("DROP VIEW above CASCADE")
     break_it(shop)
     caller = connect()
-    one = "SELECT view, changed, error FROM idivm.refresh('inverse')"
-    assert caller.execute(one).fetchall() == [("inverse", None, "division by zero")]
+    query = "SELECT view, changed, error FROM idivm.refresh('inverse')"
+    assert caller.execute(query).fetchall() == [("inverse", None, "division by zero")]
     assert caller.execute(ERRORS).fetchall() == [("inverse", "22012", "division by zero")]
     mend_it(shop)
-    assert caller.execute(one).fetchall() == [("inverse", 1, None)]
+    assert caller.execute(query).fetchall() == [("inverse", 1, None)]
     assert caller.execute(ERRORS).fetchall() == []
 
 

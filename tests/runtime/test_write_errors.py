@@ -40,8 +40,8 @@ def due_again(orc):
 
 
 def test_the_write_stands_and_the_view_says_why(inverse, connect):
-    writer, told = connect(), []
-    writer.add_notice_handler(lambda notice: told.append(notice.message_primary))
+    writer, warnings = connect(), []
+    writer.add_notice_handler(lambda notice: warnings.append(notice.message_primary))
     writer.execute("INSERT INTO d VALUES (2, 0)")
     assert content(inverse, "plain") == [(1, 1), (2, 0)]
     assert content(inverse, "inverse") == [(1, 10)]
@@ -50,13 +50,13 @@ def test_the_write_stands_and_the_view_says_why(inverse, connect):
         "inverse": ("22012", "division by zero"),
         "above": ("55000", "it reads public.inverse, which could not be refreshed"),
     }
-    (warning,) = told
+    (warning,) = warnings
     assert "inverse could not follow this change, and stays as it was: division by zero" in warning
     assert inverse.view("inverse").failed_at is not None
     # Others follow, and are not told again.
     writer.execute("INSERT INTO d VALUES (3, 5)")
     assert (content(inverse, "plain")[-1], content(inverse, "inverse")) == ((3, 5), [(1, 10)])
-    assert len(told) == 1
+    assert len(warnings) == 1
     with pytest.raises(IdivmError, match="division by zero"):
         inverse.refresh("inverse")
 

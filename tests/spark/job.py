@@ -35,8 +35,8 @@ def descendants() -> list[int]:
         except OSError:
             continue  # it has ended meanwhile
     family = [os.getpid()]
-    for one in family:
-        family += [pid for pid, parent in parents.items() if parent == one]
+    for member in family:
+        family += [pid for pid, parent in parents.items() if parent == member]
     return family[1:]
 
 
@@ -51,12 +51,12 @@ def surroundings() -> list[Any]:
 
 def main(ending: str) -> dict[str, Any]:
     before = surroundings()
-    told: dict[str, Any] = {"error": None}
+    report: dict[str, Any] = {"error": None}
     watched: dict[int, int] = {}
     try:
         with spark_session("local[1]", "a job", Life(ending == "short"), **SHORT) as session:
             if ending != "dead":
-                told |= work(session)
+                report |= work(session)
             watched = {pid: os.pidfd_open(pid) for pid in descendants()}
             if ending == "badly":
                 session.sql("SELECT nothing FROM range(3)")
@@ -64,11 +64,11 @@ def main(ending: str) -> dict[str, Any]:
                 os.kill(session.sparkContext._gateway.proc.pid, signal.SIGKILL)
                 session.range(3).count()
     except IdivmError as error:
-        told["error"] = str(error)
-    told["left"] = [pid for pid, fd in watched.items() if not select.select([fd], [], [], 60)[0]]
-    told["started"] = len(watched)
-    told["unchanged"] = surroundings() == before
-    return told
+        report["error"] = str(error)
+    report["left"] = [pid for pid, fd in watched.items() if not select.select([fd], [], [], 60)[0]]
+    report["started"] = len(watched)
+    report["unchanged"] = surroundings() == before
+    return report
 
 
 def work(session: Any) -> dict[str, Any]:

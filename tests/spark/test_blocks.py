@@ -42,29 +42,29 @@ def written(path: Path, end: str, last: str = "", bom: bool = False) -> Path:
 
 def sent(path: Path, size: int) -> list[str]:
     """Return the rows of all partitions of a file."""
-    found = []
+    rows = []
     for part in cut([(str(path), path.stat().st_size)], size):
-        for one in part:
-            for block in blocks(one):
+        for piece in part:
+            for block in blocks(piece):
                 lines = READER.lines(block)
                 assert not isinstance(lines, Torn)
                 data, number = lines
                 listed = data.decode().split("\n")
                 assert listed.pop() == "" and len(listed) == number == READER.count(block)
-                found += listed
-    return found
+                rows += listed
+    return rows
 
 
 def taken(path: Path, size: int, reader: Reader = READER) -> list[list[str | None]]:
     """Return the fields of all rows of a file."""
-    found: list[list[str | None]] = []
+    fields: list[list[str | None]] = []
     for part in cut([(str(path), path.stat().st_size)], size):
-        for one in part:
-            for block in in_rows(blocks(one), reader):
+        for piece in part:
+            for block in in_rows(blocks(piece), reader):
                 rows = reader.take_apart(block)
                 assert not rows.torn
-                found += map(list, zip(*(each.to_pylist() for each in rows.columns), strict=True))
-    return found
+                fields += map(list, zip(*(each.to_pylist() for each in rows.columns), strict=True))
+    return fields
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -97,24 +97,24 @@ def test_rows_of_several_lines_end_anywhere(
         monkeypatch.setattr(module, "_BLOCK", block)
         fields = [["1", "x\r\ny"], ["2\n\n", ',"\n'], ["3", None]]
         assert taken(path, len(text), reader) == fields, block
-        found = places(str(path), starts, reader)
-        assert [found[start] for start in starts] == [(1, 2), (2, 4), (3, 9)], block
+        located = places(str(path), starts, reader)
+        assert [located[start] for start in starts] == [(1, 2), (2, 4), (3, 9)], block
 
 
 def test_files_are_packed_and_empty_ones_passed_over() -> None:
     parts = cut([("a", 10 << 20), ("b", 0), ("c", 1), ("d", 1)], 4 << 20)
-    assert [[one.path for one in part] for part in parts] == [["a"]] * 3 + [["c", "d"]]
+    assert [[piece.path for piece in part] for part in parts] == [["a"]] * 3 + [["c", "d"]]
 
 
 def test_a_row_is_found_again(tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", "\r\n", bom=True)
     starts = []
     for part in cut([(str(path), path.stat().st_size)], 9):
-        for block in (block for one in part for block in blocks(one)):
+        for block in (block for piece in part for block in blocks(piece)):
             starts += [block.start + start for start in READER.take_apart(block).starts]
-    found = places(str(path), starts, READER)
-    assert [found[start][0] for start in starts] == list(range(1, len(ROWS) + 1))
-    assert [LINES[found[start][1] - 1] for start in starts] == ROWS
+    located = places(str(path), starts, READER)
+    assert [located[start][0] for start in starts] == list(range(1, len(ROWS) + 1))
+    assert [LINES[located[start][1] - 1] for start in starts] == ROWS
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,9 @@ def test_documents_keep_their_text() -> None:
     reader = JsonReader(columns)
     rows = reader.take_apart(Block("t.json", 0, data, True))
     sound = [row for row in lines.values() if isinstance(row, list)]
-    assert [list(row) for row in zip(*(one.to_pylist() for one in rows.columns), strict=True)] == [
+    assert [
+        list(row) for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)
+    ] == [
         *sound,
         [None] * 4,
     ]
@@ -207,9 +209,9 @@ def test_documents_keep_their_text() -> None:
     assert reader.count(Block("t.json", 0, data, True)) == len(lines) + 2
     several = JsonReader((JsonColumn("t", ("t",)),), multiline=True)
     (block,) = in_rows([Block("t.json", 0, '[{"t": "é"},\n {"t": 2}]\n{}'.encode(), True)], several)
-    found = several.take_apart(block)
-    assert found.columns[0].to_pylist() == ["é", "2", None]
-    assert [block.data[start : start + 2] for start in found.starts] == [b'{"', b'{"', b"{}"]
+    documents = several.take_apart(block)
+    assert documents.columns[0].to_pylist() == ["é", "2", None]
+    assert [block.data[start : start + 2] for start in documents.starts] == [b'{"', b'{"', b"{}"]
 
 
 def test_a_document_with_bytes_that_are_no_text_is_refused_alone() -> None:

@@ -205,7 +205,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("kind, values, column, reason", BAD, ids=[one[0] for one in BAD])
+@pytest.mark.parametrize("kind, values, column, reason", BAD, ids=[case[0] for case in BAD])
 def test_bad_rows_are_named(
     db: Connection[Any], begin: Begin, kind: str, values: list[Any], column: str | None, reason: str
 ) -> None:
@@ -224,13 +224,13 @@ def test_bad_rows_are_named(
         (str(values[0]) + ".00" * (kind[0] == "n"), 1),
         (str(values[2]) + ".00" * (kind[0] == "n"), 3),
     ]
-    found = rows(
+    rejected = rows(
         db,
         "SELECT position, column_name, reason FROM idivm.rejected_rows"
         f" WHERE load = {load.id} ORDER BY position",
     )
-    assert [row[:2] for row in found] == [(2, column), (4, column)]
-    assert all(reason in told for _, _, told in found)
+    assert [row[:2] for row in rejected] == [(2, column), (4, column)]
+    assert all(reason in message for _, _, message in rejected)
 
 
 def test_a_check_names_its_columns_and_their_values(
@@ -240,7 +240,7 @@ def test_a_check_names_its_columns_and_their_values(
     (path := tmp_path / "t.csv").write_text('a,b,c\n9,"x,y",\n2,"long\n",3\n9,,\n')
     whole = [Range(str(path), 0, path.stat().st_size)]
     reader = CsvReader(3, header=b"a,b,c", multiline=True)
-    found = []
+    rejected = []
     for number, quarantine in enumerate((False, True)):
         _, task = begin("t", quarantine=quarantine, command=str(number))
         with suppress(BadRowError):
@@ -248,11 +248,11 @@ def test_a_check_names_its_columns_and_their_values(
         _, task = begin("t", quarantine=quarantine, command=f"batch {number}")
         with suppress(BadRowError):
             copy_partition(task, 0, 1, [batch(a=["2"], b=["long"], c=[None])])
-    found = rows(db, "SELECT column_name, reason FROM idivm.rejected_rows ORDER BY load")
-    assert [column for column, _ in found] == ["a, b"] * 4
+    rejected = rows(db, "SELECT column_name, reason FROM idivm.rejected_rows ORDER BY load")
+    assert [column for column, _ in rejected] == ["a, b"] * 4
     violated = 'violates check constraint "short": '
     values = ["(2, long\n)", "(2, long)", r"(2, long\n)", "(2, long)"]
-    assert [reason.partition(violated)[2] for _, reason in found] == values
+    assert [reason.partition(violated)[2] for _, reason in rejected] == values
 
 
 UNIQUE = [
@@ -297,8 +297,8 @@ def test_rows_that_a_unique_index_refuses_are_put_aside(
     load, task = begin("t", quarantine=True)
     copy_partition(task, 0, 1, [batch(**values)])
     moved = end(db, (load, 1))[load.id]
-    found = rows(db, "SELECT position FROM idivm.rejected_rows ORDER BY position")
-    assert [position for (position,) in found] == rejected
+    positions = rows(db, "SELECT position FROM idivm.rejected_rows ORDER BY position")
+    assert [position for (position,) in positions] == rejected
     assert moved.loaded == 5 - len(rejected)
 
 
@@ -323,10 +323,10 @@ def test_rows_without_a_partition_are_put_aside(
         copy_partition(task, 0, 1, [batch(a=[9, 9, 9], b=[2, 4, 3])])
         moved = end(db, (load, 1))[load.id]
         query = "SELECT position, column_name, reason FROM idivm.rejected_rows WHERE load = "
-        found = rows(db, query + str(load.id) + " ORDER BY position")
+        listed = rows(db, query + str(load.id) + " ORDER BY position")
         rejected = [2] if bounds else [1, 2, 3]
-        assert [row[:2] for row in found] == [(position, column) for position in rejected]
-        assert all("no partition for the row" in row[2] for row in found)
+        assert [row[:2] for row in listed] == [(position, column) for position in rejected]
+        assert all("no partition for the row" in row[2] for row in listed)
         assert moved.loaded == 3 - len(rejected)
 
 
@@ -355,11 +355,11 @@ def test_a_quarantine_holds_what_does_not_fit_beside_others(
     moved = end(db, (load, 1))[load.id]
     assert (moved.loaded, moved.rejected) == (2, 3)
     assert rows(db, "SELECT * FROM t ORDER BY k") == [(1, 1), (2, 1), (4, None)]
-    found = rows(db, "SELECT position, reason FROM idivm.rejected_rows ORDER BY position")
-    assert found[0] == (1, "the table has a row with the same key: (1)")
-    assert found[1] == (3, "the source has a row before it with the same key: (2)")
-    assert found[2][0] == 4
-    assert "missing (t_a_fkey): (9)" in found[2][1]
+    rejected = rows(db, "SELECT position, reason FROM idivm.rejected_rows ORDER BY position")
+    assert rejected[0] == (1, "the table has a row with the same key: (1)")
+    assert rejected[1] == (3, "the source has a row before it with the same key: (2)")
+    assert rejected[2][0] == 4
+    assert "missing (t_a_fkey): (9)" in rejected[2][1]
 
 
 def test_replace_writes_only_what_differs(db: Connection[Any], begin: Begin) -> None:
@@ -434,13 +434,13 @@ def test_lines_of_csv_are_copied_as_they_are(
     load, task = begin("t")
     reader = CsvReader(2, header=b"a,b")
     done = [copy_ranges(task, reader, part, 1, parts[part]) for part in range(2)]
-    assert [one.rows_read for one in done] == [1, 2]
+    assert [result.rows_read for result in done] == [1, 2]
     for part, line, reason in ((2, 6, "invalid input syntax"), (3, 7, "violates check")):
         with pytest.raises(BadRowError, match=reason):
             copy_ranges(task, reader, part, 1, parts[part])
         where = f"WHERE part = {part}"
-        told = rows(db, f"SELECT file, row_number, line FROM idivm.rejected_rows {where}")
-        assert told == [(str(path), line - 2, line)]
+        rejected = rows(db, f"SELECT file, row_number, line FROM idivm.rejected_rows {where}")
+        assert rejected == [(str(path), line - 2, line)]
     end(db, (load, 2))
     good = [(1, "x"), (2, ""), (3, None)]
     assert rows(db, "SELECT * FROM t ORDER BY a") == good
@@ -454,11 +454,11 @@ def test_lines_of_csv_are_copied_as_they_are(
     assert (done.rows_read, done.rows_rejected) == (8, 3)
     assert end(db, (load, 1))[load.id].rejected == 4
     assert rows(db, "SELECT * FROM t ORDER BY a") == [*good, (6, "z")]
-    found = rows(
+    positions = rows(
         db, f"SELECT position FROM idivm.rejected_rows WHERE load = {load.id} ORDER BY position"
     )
     text = path.read_bytes()
-    assert [text[at:].split(b"\n")[0] for (at,) in found] == [
+    assert [text[at:].split(b"\n")[0] for (at,) in positions] == [
         *(b"4x,bad", b"100,large", b"5,a,b", b"2,again"),
     ]
 
@@ -489,9 +489,9 @@ def test_texts_are_utf_8_whatever_the_database_is_in(pg: Any, tmp_path: Path) ->
                 commit_loads(latin, [(load, 2)])
             assert rows(latin, "SELECT DISTINCT length(a), ascii(a) FROM t") == [(1, 0xE4)]
             plan = plan_read(dsn, table="t")
-            assert [one["a"].to_pylist() for one in read_part(plan, plan.parts[0])] == [
-                ["\u00e4"] * 2
-            ]
+            assert [
+                record_batch["a"].to_pylist() for record_batch in read_part(plan, plan.parts[0])
+            ] == [["\u00e4"] * 2]
     finally:
         with psycopg.connect(pg.conninfo("postgres"), autocommit=True) as admin:
             admin.execute("DROP DATABASE latin WITH (FORCE)")
@@ -544,10 +544,10 @@ def test_what_a_killed_program_leaves_is_removed(
         catalog_loads.attend(task, old)
         assert catalog_loads.drop_orphans(db) == []
     db.execute(wait, [old, old])
-    told = [one.sentence for one in examine(db) if one.subject == "loads"]
-    assert len(told) == 2
-    assert f"load {resumable} into" in told[0] and "--resume" in told[0]
-    assert told[1] == f"removed what was left of load {old}"
+    sentences = [finding.sentence for finding in examine(db) if finding.subject == "loads"]
+    assert len(sentences) == 2
+    assert f"load {resumable} into" in sentences[0] and "--resume" in sentences[0]
+    assert sentences[1] == f"removed what was left of load {old}"
     assert staged(db) == [recent, resumable, running.id]
     tables = rows(db, "SELECT relname FROM pg_class WHERE relname ~ '^l[0-9]+$' ORDER BY 1")
-    assert tables == [(f"l{one}",) for one in staged(db)]
+    assert tables == [(f"l{number}",) for number in staged(db)]

@@ -86,11 +86,11 @@ def test_instants_are_the_same_whatever_the_zone_of_batch_and_session(dsn: str) 
 def test_years_before_the_first_and_after_9999(dsn: str) -> None:
     days = pa.array([-800_000, -719_529, None, 3_000_000], pa.int32()).cast(pa.date32())
     with psycopg.connect(dsn) as connection:
-        shown = [
+        numbers = [
             connection.execute("SELECT (%s::date - date '1970-01-01')", [text]).fetchone()
             for text in texts(days).to_pylist()
         ]
-    assert shown == [(-800_000,), (-719_529,), (None,), (3_000_000,)]
+    assert numbers == [(-800_000,), (-719_529,), (None,), (3_000_000,)]
 
 
 def test_every_row_is_a_line() -> None:

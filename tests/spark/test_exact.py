@@ -50,8 +50,8 @@ def value(text: str) -> Value:
     ],
 )  # fmt: skip
 def test_what_is_translated(text: str, written: str, kind: str) -> None:
-    made = value(text)
-    assert (made.tree.sql("spark"), made.kind.name) == (written, kind)
+    translation = value(text)
+    assert (translation.tree.sql("spark"), translation.kind.name) == (written, kind)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,6 @@ def test_what_is_refused(text: str) -> None:
 
 
 def test_numbers_that_differ_in_their_scale_carry_it() -> None:
-    made = value("sum(CASE WHEN a > b THEN n ELSE n * n END)")
-    assert made.kind.scale == 4 and made.scales == (2, 4)
-    assert made.scale is not None and "MAX" in made.scale.sql("spark")
+    translation = value("sum(CASE WHEN a > b THEN n ELSE n * n END)")
+    assert translation.kind.scale == 4 and translation.scales == (2, 4)
+    assert translation.scale is not None and "MAX" in translation.scale.sql("spark")

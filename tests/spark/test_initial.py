@@ -64,10 +64,10 @@ def differing(orc: Orchestrator, view: ViewInfo) -> dict[str, Any]:
                 images = [
                     orc.connection.execute(
                         SQL("SELECT q::text, count(*) FROM ({}) AS q GROUP BY 1 ORDER BY 1").format(
-                            one
+                            query
                         )
                     ).fetchall()
-                    for one in (
+                    for query in (
                         SQL("TABLE {}").format(names.state(state.role)),
                         query_text(state.query, names),
                     )
@@ -84,7 +84,7 @@ def makers(view: ViewInfo) -> dict[str, Initialised]:
 
 
 def by_spark(view: ViewInfo) -> set[str]:
-    return {role for role, one in makers(view).items() if one.by == "Spark"}
+    return {role for role, maker in makers(view).items() if maker.by == "Spark"}
 
 
 TYPES = """
@@ -185,8 +185,8 @@ def test_shapes_of_queries(orc: Orchestrator, spark: Any) -> None:
     }
     for name, query in shapes.items():
         created_by_spark(orc, spark, name, query)
-    told = {name: by_spark(orc.view(name)) for name in shapes}
-    assert [name for name, roles in told.items() if not roles] == [], told
+    by_view = {name: by_spark(orc.view(name)) for name in shapes}
+    assert [name for name, roles in by_view.items() if not roles] == [], by_view
 
 
 INEXACT = {
@@ -213,7 +213,7 @@ def test_what_is_not_known_to_be_the_same_is_left_to_postgresql(
         # Below an aggregate, where PostgreSQL cannot make up for it afterwards.
         query = f'SELECT count(x) AS n FROM (SELECT {expression} AS x FROM "T") AS q WHERE x IS NOT NULL'
         view = created_by_spark(orc, spark, f"v{number}", query)
-        said = " ".join(str(one) for one in makers(view).values())
+        said = " ".join(str(maker) for maker in makers(view).values())
         assert reason in said and "PostgreSQL" in said, (expression, said)
 
 
@@ -328,8 +328,8 @@ def test_what_others_write_meanwhile_is_not_lost(
         late.execute("UPDATE t SET x = 0 WHERE id = 100")
         late.commit()
         orc.refresh("v")
-    shown = orc.connection.execute("SELECT * FROM v ORDER BY 1").fetchall()
-    assert shown == orc.connection.execute(f"{query} ORDER BY 1").fetchall()  # type: ignore[arg-type]
+    content = orc.connection.execute("SELECT * FROM v ORDER BY 1").fetchall()
+    assert content == orc.connection.execute(f"{query} ORDER BY 1").fetchall()  # type: ignore[arg-type]
     assert orc.check("v")[0].equal
 
 
@@ -374,9 +374,9 @@ def test_a_rebuild_after_a_load(
     monkeypatch.setattr(States, "_copied", copied)
     frame = spark.range(1, 500).selectExpr("int(id) AS id", "int(id % 5) AS g", "int(id * 3) AS x")
     report = orc.load(frame, "t", views="rebuild", spark=spark)
-    told = dict(report.initialised)
-    assert "content by Spark" in told["v"] and set(told) == {"v", "tops"}
-    assert {one.view: one.equal for one in orc.check()} == {"v": True, "above": True, "tops": True}
+    initialised = dict(report.initialised)
+    assert "content by Spark" in initialised["v"] and set(initialised) == {"v", "tops"}
+    assert {r.view: r.equal for r in orc.check()} == {"v": True, "above": True, "tops": True}
     assert all(differing(orc, view) == {} for view in orc.views())
     assert "content by Spark" in orc.explain("v").why
     # By cost, the views that ask for it are Spark's.
@@ -390,7 +390,7 @@ def test_a_rebuild_after_a_load(
     )
     report = orc.load(more, "t", spark=spark)
     assert "rebuild" in report.views and [name for name, _ in report.initialised] == ["v"]
-    assert all(one.equal for one in orc.check())
+    assert all(r.equal for r in orc.check())
 
 
 def test_a_view_that_is_not_finished_leaves_nothing(

@@ -22,10 +22,10 @@ def fake_java(home: Path, version: str, *modules: str) -> Path:
     """A program `bin/java` that tells its modules, or else its arguments, each on a line."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
-    told = "".join(f"{module}@{version}\\n" for module in ("java.base", *modules))
+    listing = "".join(f"{module}@{version}\\n" for module in ("java.base", *modules))
     program.write_text(
         "#!/bin/sh\n"
-        f'if [ "$*" = --list-modules ]; then printf {shlex.quote(told)}; exit; fi\n'
+        f'if [ "$*" = --list-modules ]; then printf {shlex.quote(listing)}; exit; fi\n'
         "printf '[%s]\\n' \"$@\"\n"
     )
     program.chmod(0o755)

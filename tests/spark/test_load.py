@@ -168,7 +168,7 @@ def test_everything_that_does_not_fit_is_listed_at_once(orc: Orchestrator, spark
     )
     with pytest.raises(LoadError) as wrong:
         orc.load(frame, "t")
-    told = str(wrong.value)
+    message = str(wrong.value)
     for part in (
         "a: bigint may be too large for integer",
         "b: timestamp has a time zone and the column has none",
@@ -176,9 +176,9 @@ def test_everything_that_does_not_fit_is_listed_at_once(orc: Orchestrator, spark
         "d is not in the source, and must not be NULL",
         "e: decimal(9,3) may be too large for numeric(4,1)",
     ):
-        assert part in told
-    assert "c:" not in told
-    assert "\n" not in told
+        assert part in message
+    assert "c:" not in message
+    assert "\n" not in message
 
 
 def messy(path: Path) -> list[int]:
@@ -273,7 +273,7 @@ def test_views_follow_a_load(orc: Orchestrator, spark: Any, tmp_path: Path, view
     if views != "leave":
         assert {name for name, _ in report.refreshed} == {"v", "w"}
     orc.execute("INSERT INTO t VALUES (2000, 2)")
-    assert all(one.equal for one in orc.check())
+    assert all(report.equal for report in orc.check())
     assert rows(orc, "SELECT n FROM w") == [(92,)]
 
 
@@ -297,7 +297,7 @@ def test_columns_that_only_the_source_has_are_added(
         (1, 1, dt.date(2024, 1, 1), "007", None),
         (2, 1, None, None, '{"x": 1.0}'),
     ]
-    assert all(one.equal for one in orc.check())
+    assert all(report.equal for report in orc.check())
     assert rows(orc, "SELECT * FROM v") == [(1, 2)]
 
 
@@ -405,7 +405,7 @@ def test_the_ledger_says_what_came_from_where(
     orc.load(path, "t", spark=spark)
     name, status, sources = rows(orc, "SELECT name, status, sources FROM idivm.loads")[0]
     assert (name, status) == ('"t"', "done")
-    assert [Path(one["file"]).name for one in sources] == ["t.csv"]
+    assert [Path(source["file"]).name for source in sources] == ["t.csv"]
     assert json.dumps(sources).count("bytes") == 1
 
 

@@ -50,8 +50,8 @@ class Latch:
 
     def wait(self) -> None:
         """Until one partition is in."""
-        told = self.connection.notifies(timeout=240, stop_after=1)
-        assert next(told, None), "no partition came in"
+        notices = self.connection.notifies(timeout=240, stop_after=1)
+        assert next(notices, None), "no partition came in"
 
     def release(self) -> None:
         self.connection.execute("SELECT pg_advisory_unlock(42)")
@@ -122,9 +122,9 @@ def test_killed_executors_in_a_cluster_of_two_workers(
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
         latch.release()
-        _, told = driver.communicate()
+        _, output = driver.communicate()
     assert len(killed) >= 2
-    assert driver.returncode == 0, told
+    assert driver.returncode == 0, output
     assert content(dsn) == ALL
     loads = latch.connection.execute("SELECT status, parts, rows_loaded FROM idivm.loads")
     assert loads.fetchall() == [("done", PARTS, ROWS)]

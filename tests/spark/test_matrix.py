@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_named_or_put_aside(
     length = sound + len(UNFIT)
     columns = {"id": pa.array(range(length), pa.int32())}
     for number, (name, arrow, _, value, _) in enumerate(UNFIT):
-        values = [value if one == sound + number else None for one in range(length)]
+        values = [value if position == sound + number else None for position in range(length)]
         base = (
             pa.int32()
             if pa.types.is_date(arrow)
@@ -88,13 +88,13 @@ def test_what_does_not_fit_is_named_or_put_aside(
     path = tmp_path / "t.parquet"
     arrow_parquet.write_table(pa.table(columns), path, row_group_size=2)
     listed = ", ".join(f"{name} {kind}" for name, _, kind, _, _ in UNFIT)
-    expected = {(path.as_posix(), sound + 1 + n, one[0]) for n, one in enumerate(UNFIT)}
+    expected = {(path.as_posix(), sound + 1 + n, case[0]) for n, case in enumerate(UNFIT)}
     orc.connection.execute(f"CREATE TABLE plain (id int, {listed})")  # type: ignore[arg-type]
     theirs = Matrix(orc, spark, tmp_path).their_session()
     report = orc.load(path, "plain", spark=theirs, on_bad_row="quarantine", select="*")
     query = "SELECT file, row_number, column_name FROM idivm.rejected_rows WHERE load = %s"
-    found = orc.connection.execute(query, [report.tables[0].load]).fetchall()
-    assert set(found) == expected
+    rejected = orc.connection.execute(query, [report.tables[0].load]).fetchall()
+    assert set(rejected) == expected
     assert report.tables[0].loaded == sound
     for number, (name, _, _, _, reason) in enumerate(UNFIT):
         place = rf"t\.parquet, row {sound + 1 + number}, column {name}: .*{reason}"
@@ -113,8 +113,8 @@ def test_parquet_whose_files_differ(orc: Orchestrator, spark: Any, tmp_path: Pat
         arrow_parquet.write_table(pa.table(columns), folder / "t.parquet")
     orc.connection.execute("CREATE TABLE t (a bigint, b text, c float8, part text)")
     orc.load(tmp_path / "t", "t", spark=spark)
-    found = orc.connection.execute("SELECT * FROM t ORDER BY a").fetchall()
-    assert found == [(1, None, None, "00"), (2, "x", None, "01"), (3, None, 0.5, "02")]
+    rows = orc.connection.execute("SELECT * FROM t ORDER BY a").fetchall()
+    assert rows == [(1, None, None, "00"), (2, "x", None, "01"), (3, None, 0.5, "02")]
     other = tmp_path / "t" / "part=03"
     other.mkdir()
     for values, reason in (

@@ -45,8 +45,8 @@ def test_options_reach_readers_under_their_names() -> None:
         "dbtable": "t",
         "sslmode": "require",
     }
-    found = as_spark_spells("parquet", checked("parquet", {"MERGESCHEMA": "false"}))
-    assert found == {"mergeSchema": "false"}
+    options = as_spark_spells("parquet", checked("parquet", {"MERGESCHEMA": "false"}))
+    assert options == {"mergeSchema": "false"}
 
 
 def test_a_row_without_a_place_is_shown() -> None:

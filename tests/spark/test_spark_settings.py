@@ -19,14 +19,14 @@ CLUSTER = "spark://somewhere:7077"
 
 
 def test_a_local_session_listens_on_the_loopback_alone(tmp_path: Path) -> None:
-    told = settings("local[2]", "app", tmp_path)
-    assert told["spark.driver.bindAddress"] == told["spark.driver.host"] == "127.0.0.1"
+    values = settings("local[2]", "app", tmp_path)
+    assert values["spark.driver.bindAddress"] == values["spark.driver.host"] == "127.0.0.1"
     assert environment("local[2]", tmp_path, tmp_path, tmp_path)["SPARK_LOCAL_IP"] == "127.0.0.1"
 
 
 def test_a_cluster_may_reach_the_session(tmp_path: Path) -> None:
-    told = settings(CLUSTER, "app", tmp_path)
-    assert not {"spark.driver.bindAddress", "spark.driver.host"} & set(told)
+    values = settings(CLUSTER, "app", tmp_path)
+    assert not {"spark.driver.bindAddress", "spark.driver.host"} & set(values)
     assert "SPARK_LOCAL_IP" not in environment(CLUSTER, tmp_path, tmp_path, tmp_path)
 
 
@@ -62,10 +62,10 @@ def test_spark_finds_a_python_whose_path_has_a_space(
 def test_the_caller_has_the_last_word(tmp_path: Path) -> None:
     plain = settings("local", "app", tmp_path)
     assert plain["spark.ui.enabled"] == "false"
-    told = settings(
+    values = settings(
         "local", "app", tmp_path, {"spark.ui.enabled": True, "spark.sql.shuffle.partitions": 3}
     )
-    assert told == {**plain, "spark.ui.enabled": "true", "spark.sql.shuffle.partitions": "3"}
+    assert values == {**plain, "spark.ui.enabled": "true", "spark.sql.shuffle.partitions": "3"}
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
@@ -76,11 +76,11 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 
 def test_every_file_of_a_session_lies_in_its_folder() -> None:
     folder = Path('/a folder/that\'s "new"')
-    told = settings("local", "app", folder)
-    options = shlex.split(told["spark.driver.defaultJavaOptions"])
+    values = settings("local", "app", folder)
+    options = shlex.split(values["spark.driver.defaultJavaOptions"])
     assert f"-Djava.io.tmpdir={folder}" in options
-    assert told["spark.local.dir"] == str(folder)
-    assert told["spark.sql.warehouse.dir"].startswith("file:///a%20folder/")
+    assert values["spark.local.dir"] == str(folder)
+    assert values["spark.sql.warehouse.dir"].startswith("file:///a%20folder/")
 
 
 def test_the_log_configuration_is_part_of_the_package(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_a_user_without_an_account_gets_a_name_and_a_home(
 
 
 def test_options_of_java_belong_to_the_session(tmp_path: Path) -> None:
-    told = settings("local", "app", tmp_path, java_options=SHORT)
-    options = shlex.split(told["spark.driver.defaultJavaOptions"])
+    values = settings("local", "app", tmp_path, java_options=SHORT)
+    options = shlex.split(values["spark.driver.defaultJavaOptions"])
     assert set(SHORT) < set(options)
     assert f"-Djava.io.tmpdir={tmp_path}" in options
 

@@ -299,10 +299,10 @@ def test_the_command_survives_lost_connections_and_ends_at_a_signal(
     listed = subprocess.run(
         [*COMMAND, "stream", "list", "--dsn", dsn, "--json"], capture_output=True, text=True
     )
-    (shown,) = json.loads(listed.stdout)
-    assert (shown["running"], shown["batch"], shown["rows"]) == (False, 1, 2)
+    (entry,) = json.loads(listed.stdout)
+    assert (entry["running"], entry["batch"], entry["rows"]) == (False, 1, 2)
     removed = subprocess.run(
-        [*COMMAND, "stream", "remove", shown["name"], "--dsn", dsn], capture_output=True, text=True
+        [*COMMAND, "stream", "remove", entry["name"], "--dsn", dsn], capture_output=True, text=True
     )
     assert removed.returncode == 0
     assert orc.streams() == []

@@ -79,9 +79,9 @@ def random_query(dice: random.Random) -> str:
         aggregates = list(AGGREGATES)
     where = f" WHERE {' AND '.join(f'({c})' for c in conditions)}" if conditions else ""
     if dice.random() < 0.15:
-        shown = dice.sample([*keys, "s.n", "s.price"], 3)
+        columns = dice.sample([*keys, "s.n", "s.price"], 3)
         distinct = "DISTINCT " * (dice.random() < 0.5)
-        listed = ", ".join(f"{column} AS c{n}" for n, column in enumerate(shown))
+        listed = ", ".join(f"{column} AS c{n}" for n, column in enumerate(columns))
         return f"SELECT {distinct}{listed} FROM {source}{where}"
     chosen = dice.sample(aggregates, dice.randint(1, 4))
     listed = ", ".join(f"{column} AS c{n}" for n, column in enumerate((*grouped, *chosen)))
@@ -178,9 +178,9 @@ def compare(orc: Orchestrator, folder: Path, seed: int, views: int = 10, rounds:
         queries[f"v{number}"] = query
     for round_ in range(rounds + 1):
         for name, query in queries.items():
-            shown = orc.connection.execute(f"SELECT * FROM {name}").fetchall()
+            rows = orc.connection.execute(f"SELECT * FROM {name}").fetchall()
             right = orc.connection.execute(query.format_map(over_tables).encode()).fetchall()
-            assert Counter(map(str, shown)) == Counter(map(str, right)), (seed, round_, name, query)
+            assert Counter(map(str, rows)) == Counter(map(str, right)), (seed, round_, name, query)
         if round_ == rounds:
             break
         if dice.random() < 0.2:

@@ -94,30 +94,30 @@ def request(
 
 
 def applied(plan: Plan, cache: bool = True) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    made = compose.plan(request(plan, cache))
-    assert not isinstance(made, Unsupported), made
-    for step in made.program.script:
+    planned = compose.plan(request(plan, cache))
+    assert not isinstance(planned, Unsupported), planned
+    for step in planned.program.script:
         if isinstance(step, Apply):
             yield step.kind, step.state, step.needs
 
 
 def test_an_update_that_no_condition_reads_needs_no_join() -> None:
-    made = compose.plan(request(running_example()))
-    assert not isinstance(made, Unsupported)
-    (update,) = (s for s in made.program.script if isinstance(s, Apply) and s.kind == "update")
+    planned = compose.plan(request(running_example()))
+    assert not isinstance(planned, Unsupported)
+    (update,) = (s for s in planned.program.script if isinstance(s, Apply) and s.kind == "update")
     assert update.needs == ("parts_updated",)
     assert "JOIN" not in str(update.query)
     assert [key for key, _, _ in update.keys] == ["pid"]
 
 
 def test_updates_are_read_by_the_columns_that_conditions_read() -> None:
-    made = compose.plan(request(running_example()))
-    assert not isinstance(made, Unsupported)
+    planned = compose.plan(request(running_example()))
+    assert not isinstance(planned, Unsupported)
     classes = {
-        (step.source.name, one.kind, tuple(one.touched))
-        for step in made.program.script
+        (step.source.name, change.kind, tuple(change.touched))
+        for step in planned.program.script
         if isinstance(step, ReadChanges)
-        for one in step.classes
+        for change in step.classes
     }
     assert ("parts", "update", (2,)) in classes
     assert ("devices", "update", (2,)) in classes
@@ -125,23 +125,23 @@ def test_updates_are_read_by_the_columns_that_conditions_read() -> None:
 
 
 def test_changes_that_satisfy_no_condition_are_not_read() -> None:
-    made = compose.plan(request(running_example()))
-    assert not isinstance(made, Unsupported)
-    found = {
-        (step.source.name, one.kind): str(one.where)
-        for step in made.program.script
+    planned = compose.plan(request(running_example()))
+    assert not isinstance(planned, Unsupported)
+    conditions = {
+        (step.source.name, change.kind): str(change.where)
+        for step in planned.program.script
         if isinstance(step, ReadChanges)
-        for one in step.classes
+        for change in step.classes
     }
-    assert found["devices", "delete"] == "(old_category = 'phone')"
-    assert found["devices", "insert"] == "(new_category = 'phone')"
-    assert found["devices", "update"] == "(old_category = 'phone') OR (new_category = 'phone')"
-    assert found["parts", "update"] == "None"
+    assert conditions["devices", "delete"] == "(old_category = 'phone')"
+    assert conditions["devices", "insert"] == "(new_category = 'phone')"
+    assert conditions["devices", "update"] == "(old_category = 'phone') OR (new_category = 'phone')"
+    assert conditions["parts", "update"] == "None"
 
 
 def test_a_scan_without_a_condition_needs_every_change() -> None:
     plan = running_example().root
-    [selection] = (one for one in walk(plan) if isinstance(one, Selection))
+    [selection] = (operator for operator in walk(plan) if isinstance(operator, Selection))
     assert relevant(plan) == {selection.input: selection.condition}
     bare = UnionAll(
         (Branch(selection, selection.columns), Branch(selection.input, selection.columns)),
@@ -156,32 +156,40 @@ def test_a_cache_feeds_the_groups() -> None:
 
 
 def test_a_cache_holds_ids_and_what_is_read_and_lies_as_it_changes() -> None:
-    made = compose.plan(request(extended_example(), statistics=FEW))
-    assert not isinstance(made, Unsupported)
+    planned = compose.plan(request(extended_example(), statistics=FEW))
+    assert not isinstance(planned, Unsupported)
     [cache] = (
-        one for one in made.program.states if isinstance(one, StateTable) and one.role == "cache"
+        state
+        for state in planned.program.states
+        if isinstance(state, StateTable) and state.role == "cache"
     )
     # No category, which a condition has compared, and each equal column once.
     assert [column.name for column in cache.columns] == ["pid", "price", "device", "did"]
     assert cache.together == ("pid",)
     [update] = (
-        s for s in made.program.script if isinstance(s, Apply) and s.kind == "update" and s.collect
+        s
+        for s in planned.program.script
+        if isinstance(s, Apply) and s.kind == "update" and s.collect
     )
     # What was stored is in the diff, and the row need not be looked at twice.
     assert [name for name, _ in update.before] == ["price"]
 
 
 def test_what_sums_add_up_stays_in_a_table_whose_rows_have_many_partners() -> None:
-    made = compose.plan(request(extended_example()))
-    assert not isinstance(made, Unsupported)
+    planned = compose.plan(request(extended_example()))
+    assert not isinstance(planned, Unsupported)
     [cache] = (
-        one for one in made.program.states if isinstance(one, StateTable) and one.role == "cache"
+        state
+        for state in planned.program.states
+        if isinstance(state, StateTable) and state.role == "cache"
     )
     assert [column.name for column in cache.columns] == ["pid", "device", "did"]
     # A change of a price finds its devices there, and changes nothing.
     assert cache.together == ("pid",) and cache.at_once == 1.0
     kinds = {
-        one.kind for one in made.program.script if isinstance(one, Apply) and one.state == "cache"
+        step.kind
+        for step in planned.program.script
+        if isinstance(step, Apply) and step.state == "cache"
     }
     assert kinds == {"delete", "insert"}
 

@@ -57,11 +57,11 @@ def test_a_key_from_two_tables_is_found_by_chance(orc):
 
 def test_a_view_tree_is_chosen_for_what_it_saves_in_large_diffs(orc):
     """A single change costs a third of that under `id`, and many changed rows share the groups."""
-    for place, (table, one, other) in enumerate(("rab", "sbc", "tca")):
+    for place, (table, column, other) in enumerate(("rab", "sbc", "tca")):
         orc.execute(
-            f"CREATE TABLE {table} AS SELECT DISTINCT (hashint4extended(3 * n + {place}, 1) & 1048575) % 60 AS {one},"
+            f"CREATE TABLE {table} AS SELECT DISTINCT (hashint4extended(3 * n + {place}, 1) & 1048575) % 60 AS {column},"
             f" (hashint4extended(3 * n + {place}, 2) & 1048575) % 60 AS {other} FROM generate_series(1, 3000) AS n;"
-            f"ALTER TABLE {table} ADD PRIMARY KEY ({one}, {other}); CREATE INDEX ON {table} ({other}, {one});"
+            f"ALTER TABLE {table} ADD PRIMARY KEY ({column}, {other}); CREATE INDEX ON {table} ({other}, {column});"
             f"ANALYZE {table}"
         )
     query = "SELECT r.a, count(*) AS paths FROM r JOIN s USING (b) JOIN t USING (c) GROUP BY r.a"

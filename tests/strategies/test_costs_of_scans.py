@@ -53,18 +53,18 @@ def plans(orc, view):
         with orc.connection.transaction(force_rollback=True):
             orc.connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
             orc.connection.execute(f"PREPARE looked ({types}) AS {query}")
-            shown = orc.connection.execute(f"EXPLAIN EXECUTE looked ({nothing})").fetchall()
+            lines = orc.connection.execute(f"EXPLAIN EXECUTE looked ({nothing})").fetchall()
             orc.connection.execute("DEALLOCATE looked")
-        yield "\n".join(line for (line,) in shown)
+        yield "\n".join(line for (line,) in lines)
 
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_no_table_is_gone_through_for_each_changed_row(orc, name):
     orc.execute(TABLES)
     orc.create_view("v", VIEWS[name], strategy="id", cache="off")
-    found = list(plans(orc, "v"))
-    assert any("Hash" in plan for plan in found)
-    assert not any("Nested Loop" in plan and "Index" not in plan for plan in found)
+    texts = list(plans(orc, "v"))
+    assert any("Hash" in plan for plan in texts)
+    assert not any("Nested Loop" in plan and "Index" not in plan for plan in texts)
     orc.execute(f"UPDATE big SET v = 2 * v % 4001 WHERE id <= {GROUPS}")
     orc.refresh("v")
     orc.execute(
@@ -78,7 +78,7 @@ def test_a_missing_index_is_named_and_made(orc):
     orc.execute(TABLES)
     orc.create_view("v", VIEWS["groups"])
     wanted = 'CREATE INDEX CONCURRENTLY ON "public"."big" ("g")'
-    assert [one.statement for one in orc.explain("v").missing_indexes] == [wanted]
+    assert [index.statement for index in orc.explain("v").missing_indexes] == [wanted]
     [update] = [c for c in orc.view("v").plan.program.costs if c.kind is ChangeKind.UPDATE]
     assert update.accesses < 10 * 4000 / GROUPS
     orc.execute(f"CREATE OR REPLACE VIEW v WITH (create_indexes = on) AS {VIEWS['groups']}")

@@ -75,13 +75,13 @@ def test_several_covariances_of_rows_that_an_index_finds(orc):
         "INSERT INTO visits SELECT s, i, s * i % 7 FROM generate_series(1, 6) AS s, generate_series(1, 9) AS i"
     )
     join = "visits JOIN shops USING (shop) JOIN goods USING (item)"
-    made = orc.create_view(
+    view = orc.create_view(
         "v",
         f"SELECT idivm.covar(price, minutes, size) AS c, idivm.covar(minutes, age, minutes * 2) AS d,"
         f" idivm.covar(weight) AS e, count(*) AS n FROM {join} WHERE price > 6 AND minutes <> 3",
         strategy="viewtree",
     )
-    assert made.strategy == "viewtree"
+    assert view.strategy == "viewtree"
     assert not [
         line for line in orc.explain("v").plan.splitlines() if "visits[" in line and "*" in line
     ]
@@ -111,10 +111,10 @@ def test_it_is_what_numpy_says(orc):
     assert np.allclose(value(orc, "SELECT (c).s FROM v"), data.sum(axis=0), rtol=1e-9)
     products = (data.T @ data)[np.triu_indices(m)]
     assert np.allclose(value(orc, "SELECT (c).q FROM v"), products, rtol=1e-9)
-    found = value(orc, "SELECT idivm.covariance_matrix(c) FROM v")
-    assert np.allclose(found, np.cov(data.T), rtol=1e-8)
-    found = value(orc, "SELECT idivm.correlation(c) FROM v")
-    assert np.allclose(found, np.corrcoef(data.T), rtol=1e-8)
+    matrix = value(orc, "SELECT idivm.covariance_matrix(c) FROM v")
+    assert np.allclose(matrix, np.cov(data.T), rtol=1e-8)
+    matrix = value(orc, "SELECT idivm.correlation(c) FROM v")
+    assert np.allclose(matrix, np.corrcoef(data.T), rtol=1e-8)
 
 
 def test_a_model_is_a_view_and_follows_the_data(orc):
@@ -128,8 +128,8 @@ def test_a_model_is_a_view_and_follows_the_data(orc):
         data = rows(orc)
         design = np.column_stack([np.ones(len(data)), np.delete(data, 2, axis=1)])
         wanted, *_ = np.linalg.lstsq(design, data[:, 2], rcond=None)
-        found = value(orc, "SELECT weights FROM model")
-        assert np.allclose(found, wanted, rtol=1e-6, atol=1e-9)
+        weights = value(orc, "SELECT weights FROM model")
+        assert np.allclose(weights, wanted, rtol=1e-6, atol=1e-9)
         predicted = value(orc, "SELECT idivm.predict(weights, 20, 8.5, 35, 1.25) FROM model")
         assert np.isclose(predicted, wanted @ [1, 20, 8.5, 35, 1.25], rtol=1e-6)
 
@@ -146,8 +146,8 @@ def test_descent_from_the_last_model_comes_to_the_same(orc):
             run = orc.connection.execute
             weights, steps, wanted = run(query.format(ridge), [model]).fetchone()
             assert np.allclose(weights, wanted, rtol=1e-6, atol=1e-9)
-            _, again, _ = run(query.format(ridge), [weights]).fetchone()
-            assert again == 0 < steps
+            _, resumed, _ = run(query.format(ridge), [weights]).fetchone()
+            assert resumed == 0 < steps
         model = weights
     assert value(orc, "SELECT (idivm.train(idivm.covar(size))).weights FROM shops") == [
         value(orc, "SELECT avg(size) FROM shops")
@@ -205,7 +205,7 @@ def test_triples_in_c_are_those_in_plpgsql(dsn, module):
         for start in (None, triple(3))
     ]
     places = "SELECT idivm.triple_products(%s::float8[], %s)"
-    cases += [(places, (triple(4), one)) for one in ([1, 2, 3, 4], [3, 1], [4, 2, 1], [2])]
+    cases += [(places, (triple(4), chosen)) for chosen in ([1, 2, 3, 4], [3, 1], [4, 2, 1], [2])]
     summed = (
         "SELECT idivm.triple_sum(a, b), idivm.triple_lift(k, ARRAY[k, k / 3.0]) FROM (SELECT k,"
         " ARRAY[k, 2.5, k * k]::float8[] AS a, ARRAY[1, k, 0.1]::float8[] AS b"
@@ -234,7 +234,7 @@ def test_triples_in_c_are_those_in_plpgsql(dsn, module):
         "SELECT idivm.triple_step(NULL, ARRAY[1e300]::float8[], ARRAY[1e300]::float8[])",
     )
 
-    def found():
+    def results():
         with psycopg.connect(dsn, autocommit=True) as connection:
             language = "SELECT lanname FROM pg_proc p JOIN pg_language l ON l.oid = prolang WHERE proname = %s"
             [[form]] = connection.execute(language, ["triple_step"]).fetchall()
@@ -243,16 +243,16 @@ def test_triples_in_c_are_those_in_plpgsql(dsn, module):
                     connection.execute(query)
             return form, [connection.execute(query, given).fetchone() for query, given in cases]
 
-    form, plain = found()
+    form, plain = results()
     assert form == "plpgsql"
     add_module(dsn, module)
-    form, fast = found()
+    form, fast = results()
     assert form == "c"
     assert repr(fast) == repr(plain)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("SET idivm.accelerate = off")
         take_module(connection)
-    assert found()[0] == "plpgsql"
+    assert results()[0] == "plpgsql"
 
 
 def test_many_changes_do_not_drift(orc):

@@ -53,8 +53,8 @@ def test_what_is_read_follows_every_change(orc, mode, older):
         pytest.skip("older versions run one mode, unless they are asked for")
     orc.execute(TABLES)
     for name, query in QUERIES.items():
-        made = orc.create_view(name, query, representation="factorized", maintain=mode)
-        assert made.strategy == "viewtree"
+        view = orc.create_view(name, query, representation="factorized", maintain=mode)
+        assert view.strategy == "viewtree"
     for change in CHANGES:
         orc.execute(change)
         if mode == "deferred":

@@ -12,11 +12,11 @@ from orchestrator.errors import UnsupportedError, UsageError
 
 SIZE = 8
 TABLES = "".join(
-    f"CREATE TABLE {name} ({one} int, {other} int, p {kind}, PRIMARY KEY ({one}, {other}));"
+    f"CREATE TABLE {name} ({row} int, {other} int, p {kind}, PRIMARY KEY ({row}, {other}));"
     f"INSERT INTO {name} SELECT x, y, (x * {factor} + y * y) % 9 - 4"
     f" FROM generate_series(1, {SIZE}) AS x, generate_series(1, {SIZE}) AS y;"
     f"CREATE INDEX ON {name} ({other});"
-    for name, one, other, kind, factor in (
+    for name, row, other, kind, factor in (
         ("a1", "i", "j", "int", 5),
         ("a2", "j", "k", "int", 3),
         ("a3", "k", "l", "int", 7),
@@ -88,11 +88,11 @@ def test_a_delta_that_is_few_products_is_taken_apart(orc, connect, monkeypatch, 
     monkeypatch.setattr("orchestrator.strategies.viewtree.factors.MANY", 8)
     orc.execute(TABLES)
     orc.execute(VECTORS)
-    made = orc.create_view(
+    view = orc.create_view(
         "made", product(), strategy="viewtree", factorizable="a2", static="a1, a3"
     )
     orc.execute(change)
-    program = f"idivm_state.refresh_{made.id}"
+    program = f"idivm_state.refresh_{view.id}"
     [[body]] = orc.connection.execute(
         "SELECT prosrc FROM pg_proc WHERE oid = %s::regproc", [program]
     ).fetchall()
@@ -101,28 +101,28 @@ def test_a_delta_that_is_few_products_is_taken_apart(orc, connect, monkeypatch, 
         line.split()[0] for line in body.splitlines() if "a2_rest" in line and "[]" in line
     )
     assert variable
-    told = body.replace(
+    altered = body.replace(
         "RETURN;", f"RAISE NOTICE 'listed %', coalesce(cardinality({variable}), 0); RETURN;"
     )
-    assert told != body
+    assert altered != body
     notices = []
-    orc.connection.add_notice_handler(lambda one: notices.append(one.message_primary))
+    orc.connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
     [[source]] = orc.connection.execute(
         "SELECT pg_get_functiondef(%s::regproc)", [program]
     ).fetchall()
-    orc.connection.execute(source.replace(body, told).encode())
+    orc.connection.execute(source.replace(body, altered).encode())
     orc.refresh("made")
-    [listed] = [int(one.split()[1]) for one in notices if one.startswith("listed")]
+    [listed] = [int(notice.split()[1]) for notice in notices if notice.startswith("listed")]
     assert (listed == 0) == taken
 
 
 def test_a_matrix_of_rank_one_is_told_exactly(orc):
     def factors(matrix):
         values = [str(x) for line in matrix for x in line]
-        [[found]] = orc.connection.execute(
+        [[vectors]] = orc.connection.execute(
             "SELECT idivm.rank_one(%s::numeric[], %s)", [values, len(matrix)]
         ).fetchall()
-        return found
+        return vectors
 
     for u, v in (
         ([3, 0, -6], [4, 6, 0, 2]),
@@ -132,9 +132,9 @@ def test_a_matrix_of_rank_one_is_told_exactly(orc):
     ):
         matrix = [[Fraction(x) * Fraction(y) for y in v] for x in u]
         written = [[format(float(x), "f") if x.denominator > 1 else x for x in r] for r in matrix]
-        found = [Fraction(x) for x in factors(written)]
-        again = [[x * y for y in found[len(u) :]] for x in found[: len(u)]]
-        assert again == matrix
+        vectors = [Fraction(x) for x in factors(written)]
+        multiplied = [[x * y for y in vectors[len(u) :]] for x in vectors[: len(u)]]
+        assert multiplied == matrix
     assert factors([[1, 2], [2, 5]]) is None
     assert factors([[0, 1], [1, 0]]) is None
 
@@ -145,10 +145,10 @@ def test_an_outer_product_is_added_to_a_matrix(orc, connect):
 
     def dense(query, shape):
         [result] = orc.execute(query)
-        made = np.zeros(shape)
+        array = np.zeros(shape)
         for *place, x in result.rows:
-            made[tuple(n - 1 for n in place)] = x
-        return made
+            array[tuple(n - 1 for n in place)] = x
+        return array
 
     shape = (SIZE, SIZE + 3)
     before = dense("SELECT j, k, p FROM a2", shape)

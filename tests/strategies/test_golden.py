@@ -68,12 +68,12 @@ def test_programs_read_as_the_golden_files(orc):
         options = parse_options(view.options.items())
         planned = replanning.current_plan(orc.connection, view, options, view.plan.evidence)
         assert planned == view.plan, "the catalog returns the plan that was stored"
-        found = orc.explain(name)
+        explanation = orc.explain(name)
         [(program,)] = orc.execute(
             "SELECT p.prosrc FROM pg_proc AS p JOIN idivm.views AS v ON p.proname = 'refresh_' || v.id"
             f" WHERE p.pronamespace = 'idivm_state'::regnamespace AND v.name LIKE '%\"{name}\"'"
         )[0].rows
-        parts = [f"{strategy}: {query}", found.plan, found.script, program.strip()]
+        parts = [f"{strategy}: {query}", explanation.plan, explanation.script, program.strip()]
         text = "\n\n".join(parts) + "\n"
         # Deeply nested queries of view trees are indented further.
         width = 128 if strategy not in ("viewtree", "skew") else 160

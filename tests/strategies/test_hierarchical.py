@@ -61,10 +61,12 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
                 )
             )
             new.setdefault(table, []).append(row)
-        made = [f"INSERT INTO {table} VALUES {', '.join(some)}" for table, some in new.items()]
+        statements = [
+            f"INSERT INTO {table} VALUES {', '.join(some)}" for table, some in new.items()
+        ]
         if turn % 3 == 2:
             hub, divisor = rng.randrange(2), rng.randrange(2, 5)
-            made.append(
+            statements.append(
                 rng.choice(
                     (
                         f"DELETE FROM r WHERE b = {hub} AND id % {divisor} = 0",
@@ -79,7 +81,7 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
                     )
                 )
             )
-        yield "; ".join(made)
+        yield "; ".join(statements)
 
 
 @pytest.mark.slow
@@ -100,10 +102,10 @@ def test_content_and_parts_follow_every_change(orc, epsilon, maintain, names, ol
         pytest.skip("older versions run one mode and one epsilon, unless they are asked for")
     orc.execute(TABLES)
     for name in names:
-        made = orc.create_view(
+        view = orc.create_view(
             name, VIEWS[name], strategy="skew", epsilon=epsilon, maintain=maintain
         )
-        assert made.strategy == "skew"
+        assert view.strategy == "skew"
     divided = [name for name in names if name != "whole"]
     plans = [plan_of(orc, name) for name in divided]
     major = 0
@@ -252,8 +254,8 @@ def test_the_doctor_finds_it_whole_mends_it_and_nothing_is_left_when_it_goes(orc
         f'DROP TABLE idivm_state."v_{light}_1" CASCADE',
     ):
         orc.connection.execute(breaking)
-        found = orc.doctor()
-        assert any(finding.mended for finding in found), (breaking, found)
+        findings = orc.doctor()
+        assert any(finding.mended for finding in findings), (breaking, findings)
         assert all(finding.fine for finding in orc.doctor())
         assert orc.check("v")[0].equal
     orc.drop_view("v")
@@ -267,7 +269,7 @@ def test_the_doctor_finds_it_whole_mends_it_and_nothing_is_left_when_it_goes(orc
 def test_static_tables_are_divided_less_and_kept_less(orc):
     """In static mode only what is not free-connex is divided; a table that changes has all made again."""
     orc.execute(TABLES)
-    made = {
+    views = {
         "one_side": ("one_side", "r, s"),
         "s_stays": ("one_side", "s"),
         "pairs": ("pairs", "r, s"),
@@ -277,9 +279,9 @@ def test_static_tables_are_divided_less_and_kept_less(orc):
     changes = batches(Random(1), 6, 60)
     for change in islice(changes, 4):
         orc.execute(change)
-    for name, (view, static) in made.items():
+    for name, (view, static) in views.items():
         orc.create_view(name, VIEWS[view], strategy="skew", static=static)
-    why = {name: orc.explain(name).why.splitlines()[1] for name in made}
+    why = {name: orc.explain(name).why.splitlines()[1] for name in views}
     assert (
         "w = 1, and no table changes: the first content costs O(N), and a row is O(1)"
         in why["one_side"]
@@ -287,7 +289,7 @@ def test_static_tables_are_divided_less_and_kept_less(orc):
     assert "w = 1, δ = 0: a change of one row costs O(1) on average" in why["s_stays"]
     assert "w = 2, and no table changes: the first content costs O(N^3/2)" in why["pairs"]
     assert "w = 1, δ = 1" in why["t_stays"]
-    plans = {name: plan_of(orc, name) for name in made}
+    plans = {name: plan_of(orc, name) for name in views}
     divided = {name for name, (plan, _) in plans.items() if plan.partitioning}
     assert divided == {"pairs", "t_stays", "nested"}
     alone = (
@@ -301,8 +303,8 @@ def test_static_tables_are_divided_less_and_kept_less(orc):
             require_invariants(orc, *plans[name])
         different = [report.view for report in orc.check() if not report.equal]
         assert different == [], change
-    for name in made:
-        require_enumeration(orc, name, LEADING.get(made[name][0], ()))
+    for name in views:
+        require_enumeration(orc, name, LEADING.get(views[name][0], ()))
 
 
 @pytest.mark.parametrize("maintain", ["deferred", "eager"])
@@ -321,5 +323,5 @@ def test_what_is_joined_with_nothing_is_nothing(orc, maintain):
     ):
         orc.execute(change)
         assert orc.check("v")[0].equal, change
-        shown = orc.connection.execute("TABLE v").fetchall()
-        assert sorted(map(str, orc.enumerate("v"))) == sorted(map(str, shown)), change
+        content = orc.connection.execute("TABLE v").fetchall()
+        assert sorted(map(str, orc.enumerate("v"))) == sorted(map(str, content)), change

@@ -61,7 +61,7 @@ def test_views_that_read_more_columns_together_than_a_log_has_room_for(orc):
 def test_no_row_is_too_long_for_a_log(orc):
     """A short text is not stored apart from its row, and a change has each twice."""
     columns = [f"c{n}" for n in range(300)]
-    listed = ", ".join(f"{one} text" for one in columns)
+    listed = ", ".join(f"{column} text" for column in columns)
     orc.connection.execute(f"CREATE TABLE long (id int PRIMARY KEY, {listed})")
     assert orc.create_view("v", "SELECT * FROM long").strategy == "recompute"
     assert orc.create_view("w", "SELECT id, c1, c2 FROM long").strategy == "id"
@@ -161,9 +161,9 @@ def test_plans_are_hashed_once(orc, monkeypatch):
     """An operator that is looked up in a dictionary is not hashed with all that is below it again."""
     query = chain(orc, 6)
     hashed = []
-    made = Operator.__dict__["_hash"].func
+    inner = Operator.__dict__["_hash"].func
     made_again = type(Operator.__dict__["_hash"])(
-        lambda self: hashed.append(id(self)) or made(self)
+        lambda self: hashed.append(id(self)) or inner(self)
     )
     made_again.__set_name__(Operator, "_hash")
     monkeypatch.setattr(Operator, "_hash", made_again)
@@ -181,7 +181,7 @@ def test_plans_are_hashed_once(orc, monkeypatch):
 def test_what_is_known_of_many_columns(size):
     columns = [Column(f"c{n}") for n in range(size)]
     chained = Dependencies.of(
-        [({one}, {other}) for one, other in itertools.pairwise(columns)],
+        [({column}, {other}) for column, other in itertools.pairwise(columns)],
         [(columns[0], Column("other"))],
     )
     assert chained.closure([columns[0]]) == {*columns, Column("other")}

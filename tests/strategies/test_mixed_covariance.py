@@ -72,25 +72,25 @@ def as_numpy_says(orc):
     """Compares the view with numpy's sums over the rows; gives these, and their one-hot columns."""
     rows, columns = encoded(orc)
     data = np.column_stack(list(columns.values()))
-    [found] = orc.execute("SELECT place, category FROM v, idivm.one_hot_columns(c)")
-    assert found.rows == list(columns)
+    [names] = orc.execute("SELECT place, category FROM v, idivm.one_hot_columns(c)")
+    assert names.rows == list(columns)
     assert value(orc, "SELECT (c).n FROM v") == len(rows)
     assert np.allclose(value(orc, "SELECT (idivm.one_hot(c)).s FROM v"), data.sum(axis=0), 1e-9)
     products = (data.T @ data)[np.triu_indices(data.shape[1])]
     assert np.allclose(value(orc, "SELECT (idivm.one_hot(c)).q FROM v"), products, 1e-9, 1e-9)
-    found = value(orc, "SELECT idivm.correlation(c) FROM v")
-    assert np.allclose(found, np.corrcoef(data.T), 1e-8, 1e-9)
+    correlation = value(orc, "SELECT idivm.correlation(c) FROM v")
+    assert np.allclose(correlation, np.corrcoef(data.T), 1e-8, 1e-9)
     return rows, columns
 
 
 def test_it_is_what_numpy_says_of_one_hot_columns(orc):
     orc.execute(TABLES)
-    made = orc.create_view(
+    view = orc.create_view(
         "v",
         f"SELECT {COVAR} AS c, idivm.linreg({COVAR}, 5) AS m FROM {JOIN}",
         strategy="viewtree",
     )
-    assert made.strategy == "viewtree"
+    assert view.strategy == "viewtree"
     for change in CHANGES:
         follow(orc, change)
     rows, columns = as_numpy_says(orc)
@@ -103,17 +103,17 @@ def test_it_is_what_numpy_says_of_one_hot_columns(orc):
         for category, weight in (held.items() if isinstance(held, dict) else [(None, held)])
     }
     assert weights.keys() == columns.keys() - {(5, None)}
-    used = [one for one in weights if weights[one] != 0]
+    used = [column for column in weights if weights[column] != 0]
     assert len(used) == len(weights) - sum(CATEGORICAL)
-    design = np.column_stack([np.ones(len(rows)), *(columns[one] for one in used)])
+    design = np.column_stack([np.ones(len(rows)), *(columns[column] for column in used)])
     wanted, *_ = np.linalg.lstsq(design, columns[5, None], rcond=None)
-    assert np.allclose([model[0], *(weights[one] for one in used)], wanted, 1e-6, 1e-9)
+    assert np.allclose([model[0], *(weights[column] for column in used)], wanted, 1e-6, 1e-9)
     predict = (
         "SELECT idivm.predict(m, town, open, size, idivm.categorical(colour), price, kind) AS p"
         f" FROM v, {JOIN} WHERE units IS NOT NULL AND open IS NOT NULL ORDER BY 1"
     )
-    [found] = orc.execute(predict)
-    assert np.allclose([p for (p,) in found.rows], sorted(design @ wanted), 1e-6)
+    [predicted] = orc.execute(predict)
+    assert np.allclose([p for (p,) in predicted.rows], sorted(design @ wanted), 1e-6)
     assert value(orc, "SELECT idivm.predict('[1, {\"a\": 2}]', idivm.categorical('b'))") is None
 
 
@@ -134,11 +134,11 @@ def test_mutual_information_and_the_tree_of_chow_and_liu(orc):
                 assert information[i - 1][j - 1] is None
                 continue
             wanted = 0.0
-            for one, other in itertools.product(
+            for category, other in itertools.product(
                 (c for p, c in columns if p == i), (c for p, c in columns if p == j)
             ):
-                p, q = columns[i, one].mean(), columns[j, other].mean()
-                both = (columns[i, one] * columns[j, other]).mean()
+                p, q = columns[i, category].mean(), columns[j, other].mean()
+                both = (columns[i, category] * columns[j, other]).mean()
                 wanted += both * np.log(both / p / q) if both else 0.0
             assert np.isclose(information[i - 1][j - 1], wanted, 1e-9, 1e-12)
         tree = value(orc, "SELECT tree FROM v")
@@ -157,7 +157,7 @@ def test_mutual_information_and_the_tree_of_chow_and_liu(orc):
 @pytest.mark.slow
 def test_groups_filters_and_what_is_not_finite(orc):
     orc.execute(TABLES)
-    for name, shown, tail, options in (
+    for name, selected, tail, options in (
         ("grouped", f"kind, {COVAR} AS c, count(*) AS n", "WHERE price > 6 GROUP BY kind", {}),
         (
             "filtered",
@@ -174,7 +174,7 @@ def test_groups_filters_and_what_is_not_finite(orc):
             {"representation": "factorized"},
         ),
     ):
-        query = f"SELECT {shown} FROM {JOIN} {tail}"
+        query = f"SELECT {selected} FROM {JOIN} {tail}"
         assert orc.create_view(name, query, strategy="viewtree", **options).strategy == "viewtree"
     for change in (
         *CHANGES,
@@ -189,7 +189,7 @@ def test_groups_filters_and_what_is_not_finite(orc):
 
 def test_arguments_are_told_apart_by_their_types(orc):
     orc.execute(TABLES)
-    shown = "(idivm.covar({})).categorical"
+    categorical = "(idivm.covar({})).categorical"
     for arguments, wanted in (
         ("units, price, shop, day::float4, kind", [False, False, False, False, True]),
         (
@@ -198,7 +198,7 @@ def test_arguments_are_told_apart_by_their_types(orc):
         ),
         ("idivm.categorical('2026-01-02'::date)", [True]),
     ):
-        assert value(orc, f"SELECT {shown.format(arguments)} FROM {JOIN}") == wanted
+        assert value(orc, f"SELECT {categorical.format(arguments)} FROM {JOIN}") == wanted
     assert (
         value(orc, f"SELECT pg_typeof(idivm.covar(units, price))::text FROM {JOIN}")
         == "idivm.covariance"
@@ -234,20 +234,20 @@ def test_both_forms_are_the_same(dsn, module):
         "ARRAY[1, NULL, 2]::idivm.feature[]",
     )
     rows = ", ".join(f"({n}, {x})" for n, x in zip((1, -2, 3, 1, 2, 5), features, strict=True))
-    made = f"(VALUES {rows}) AS r (n, x)"
+    values = f"(VALUES {rows}) AS r (n, x)"
     cases = (
-        f"SELECT idivm.mixed_product(x, ARRAY[1, 4, 6])::text FROM {made}",
-        f"SELECT idivm.mixed_lift(n, x, ARRAY[2, 3, 5])::text FROM {made} GROUP BY n % 2 ORDER BY n % 2",
-        f"SELECT idivm.mixed_lift(n, x, ARRAY[2, 3, 5])::text FROM {made}, generate_series(1, 150)",
+        f"SELECT idivm.mixed_product(x, ARRAY[1, 4, 6])::text FROM {values}",
+        f"SELECT idivm.mixed_lift(n, x, ARRAY[2, 3, 5])::text FROM {values} GROUP BY n % 2 ORDER BY n % 2",
+        f"SELECT idivm.mixed_lift(n, x, ARRAY[2, 3, 5])::text FROM {values}, generate_series(1, 150)",
         "WITH e AS MATERIALIZED (SELECT n, idivm.mixed_product(x, ARRAY[1, 4, 6]) AS a,"
-        f" idivm.mixed_product(x, ARRAY[2, 3, 9]) AS b FROM {made})"
+        f" idivm.mixed_product(x, ARRAY[2, 3, 9]) AS b FROM {values})"
         " SELECT idivm.mixed_times(l.a, r.b)::text, idivm.mixed_plus(l.a, r.a)::text,"
         " idivm.mixed_plus(l.a, idivm.mixed_multiple(r.a, -1))::text, idivm.mixed_multiple(l.a, r.n * 3)::text,"
         " idivm.mixed_total(ARRAY[l.a, r.b, l.b])::text,"
         " idivm.mixed_shown(l.n, idivm.mixed_multiple(r.a, l.n), 6)::text,"
         " idivm.mixed_sum(l.a, r.b, l.n * r.n) OVER (ORDER BY l.n, r.n)::text FROM e AS l, e AS r ORDER BY l.n, r.n",
         "SELECT idivm.mixed_sum(idivm.mixed_product(x, ARRAY[1, 4, 6]), idivm.mixed_product(x, ARRAY[2, 3, 9]), n)::text"
-        f" FROM {made}, generate_series(1, 100)",
+        f" FROM {values}, generate_series(1, 100)",
         "SELECT idivm.mixed_total('{}')::text, idivm.mixed_total(NULL)::text, idivm.mixed_plus(NULL, NULL)::text,"
         " idivm.mixed_sum(NULL, NULL, 1)::text, idivm.mixed_shown(0, NULL, 2)::text, idivm.mixed_shown(1, NULL, 2)::text",
     )

@@ -155,15 +155,15 @@ def test_a_partition_less_window_and_a_recursion_are_said_to_be_whole(orc):
 
 def test_an_order_alone_is_left_out_with_a_notice(orc):
     orc.execute(TABLE)
-    told = []
-    orc.on_notice = told.append
+    notices = []
+    orc.on_notice = notices.append
     orc.create_view("v", "SELECT id FROM t ORDER BY v")
-    assert [text for text in told if "ORDER BY" in text]
-    told.clear()
+    assert [text for text in notices if "ORDER BY" in text]
+    notices.clear()
     orc.create_view("w", "SELECT id FROM t ORDER BY v, id LIMIT 3")
-    assert told == []
+    assert notices == []
     orc.create_view("x", "SELECT id FROM t ORDER BY v LIMIT 3")
-    assert len(told) == 1 and "leaves the order of some rows open" in told[0]
+    assert len(notices) == 1 and "leaves the order of some rows open" in notices[0]
 
 
 def test_equal_rows_are_shown_as_often_as_they_are(orc):

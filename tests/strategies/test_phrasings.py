@@ -36,9 +36,9 @@ class Writing:
 
 
 def strategy_of(path: Path) -> str:
-    found = re.search(r"^-- strategy: (\w+)$", path.read_text(), re.MULTILINE)
-    assert found, f"{path.name} names no strategy"
-    return found[1]
+    match = re.search(r"^-- strategy: (\w+)$", path.read_text(), re.MULTILINE)
+    assert match, f"{path.name} names no strategy"
+    return match[1]
 
 
 def writings_of(path: Path) -> list[Writing]:

@@ -69,8 +69,8 @@ def test_sums_show_the_places_that_they_should(orc, strategy):
 
 def counts_scale(orc) -> set[str]:
     """The views that keep how many values show how many places."""
-    found = orc.connection.execute(
+    rows = orc.connection.execute(
         "SELECT v.relation::text FROM idivm.views AS v JOIN pg_attribute AS a ON a.attrelid = v.state"
         " WHERE a.attname LIKE 'idivm\\_scales%'"
     ).fetchall()
-    return {name for (name,) in found}
+    return {name for (name,) in rows}

@@ -54,8 +54,8 @@ def fill(orc, key):
 
 
 def assert_right(orc, name, query, what):
-    found = sorted(orc.connection.execute(sql.SQL("TABLE {}").format(sql.Identifier(name))))
-    assert found == sorted(orc.connection.execute(query)), what
+    content = sorted(orc.connection.execute(sql.SQL("TABLE {}").format(sql.Identifier(name))))
+    assert content == sorted(orc.connection.execute(query)), what
 
 
 @pytest.mark.slow

@@ -81,13 +81,15 @@ CHANGES = (
 
 def wrong(orc, strategy):
     """What views show too much or too little, and which keys no row has: by SQL's own equality."""
-    found = []
+    differences = []
     for name, (query, allowed) in VIEWS.items():
         view = f"{name}_{strategy}"
-        shown = orc.execute(f"SELECT * FROM {view} LIMIT 0; SELECT * FROM ({allowed}) AS q LIMIT 0")
-        columns = [one for one in shown[0].columns if one not in ("c", "s", "x", "id")]
-        assert len(columns) == len(shown[1].columns), name
-        listed = ", ".join(f"v.{one}" for one in columns)
+        headers = orc.execute(
+            f"SELECT * FROM {view} LIMIT 0; SELECT * FROM ({allowed}) AS q LIMIT 0"
+        )
+        columns = [column for column in headers[0].columns if column not in ("c", "s", "x", "id")]
+        assert len(columns) == len(headers[1].columns), name
+        listed = ", ".join(f"v.{column}" for column in columns)
         for what, rows in (
             ("missing", f"{query} EXCEPT ALL SELECT * FROM {view}"),
             ("surplus", f"SELECT * FROM {view} EXCEPT ALL ({query})"),
@@ -101,8 +103,8 @@ def wrong(orc, strategy):
                 rows = f"SELECT * FROM ({query}) AS q EXCEPT ALL SELECT * FROM {view}"
             if (what == "missing" and " ORDER BY " in query) or " EXCEPT SELECT" in query:
                 rows = rows.replace(query, f"SELECT * FROM ({query}) AS q")
-            found += [(view, what, row) for row in orc.execute(rows)[0].rows]
-    return found
+            differences += [(view, what, row) for row in orc.execute(rows)[0].rows]
+    return differences
 
 
 @pytest.mark.slow
@@ -118,7 +120,7 @@ def test_a_group_shows_a_key_of_its_rows(orc, strategy, older):
         orc.execute(change)
         orc.refresh()
         assert wrong(orc, strategy) == [], change
-        assert [one.view for one in orc.check() if not one.equal] == [], change
+        assert [report.view for report in orc.check() if not report.equal] == [], change
 
 
 @pytest.mark.parametrize("maintain", ["eager", "on_commit"])

@@ -40,11 +40,11 @@ def equal_after(orc, change):
 def test_the_example_and_what_else_it_can(orc):
     ring, tables = EXAMPLE
     orc.execute(ring)
-    *_, shown = orc.execute(tables)
+    *_, result = orc.execute(tables)
     # Oslo 20 + 10 or 4, Turku 12 or 30 + 8: the deleted order counts no more.
     north = [Decimal(x) for x in (30, 24, 20, 38)]
     middle = sum(north) / 4
-    assert shown.rows[0] == (
+    assert result.rows[0] == (
         "north",
         4,
         round(middle, 2),
@@ -66,10 +66,10 @@ def test_the_example_and_what_else_it_can(orc):
         " GROUP BY carrier",
         "eager": f"SELECT city, moments(price, price, fee) AS m, sum(fee) AS s FROM {rest} WHERE fee > 3 GROUP BY city",
     }.items():
-        made = orc.create_view(
+        view = orc.create_view(
             name, query, strategy="viewtree", maintain="eager" if name == "eager" else "deferred"
         )
-        assert made.strategy == "viewtree"
+        assert view.strategy == "viewtree"
     for change in CHANGES:
         equal_after(orc, change)
     listed = "factorized"

@@ -121,7 +121,7 @@ def test_a_group_by_null_of_a_join_in_parentheses(orc, strategy):
 
 @pytest.mark.parametrize("strategy", ["auto", "id", "tuple", "recursive"])
 @pytest.mark.parametrize(
-    "shown",
+    "selected",
     [
         "max(x.v)",
         "min(x.v), count(*)",
@@ -131,12 +131,14 @@ def test_a_group_by_null_of_a_join_in_parentheses(orc, strategy):
 )
 @pytest.mark.parametrize("other", ["t", "u"])
 @pytest.mark.sampled(8)
-def test_a_join_that_is_aggregated_into_one_row_loses_all_rows(orc, strategy, shown, other):
+def test_a_join_that_is_aggregated_into_one_row_loses_all_rows(orc, strategy, selected, other):
     orc.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 4) i;"
         "CREATE TABLE u (id int PRIMARY KEY, w int); INSERT INTO u SELECT i, i FROM generate_series(1, 4) i"
     )
-    orc.create_view("one", f"SELECT {shown} FROM t AS x JOIN {other} USING (id)", strategy=strategy)
+    orc.create_view(
+        "one", f"SELECT {selected} FROM t AS x JOIN {other} USING (id)", strategy=strategy
+    )
     for change in ("DELETE FROM t", "INSERT INTO t VALUES (2, 2)", "UPDATE t SET id = 9"):
         orc.execute(change)
         [report] = orc.refresh()

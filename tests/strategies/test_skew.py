@@ -66,10 +66,12 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
                 )
             )
             new.setdefault(table, []).append(row)
-        made = [f"INSERT INTO {table} VALUES {', '.join(some)}" for table, some in new.items()]
+        statements = [
+            f"INSERT INTO {table} VALUES {', '.join(some)}" for table, some in new.items()
+        ]
         if turn % 3 == 2:
             hub, divisor = rng.randrange(3), rng.randrange(2, 5)
-            made.append(
+            statements.append(
                 rng.choice(
                     (
                         f"DELETE FROM r WHERE a = {hub} AND id % {divisor} = 0",
@@ -84,7 +86,7 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
                     )
                 )
             )
-        yield "; ".join(made)
+        yield "; ".join(statements)
 
 
 @pytest.mark.slow
@@ -111,7 +113,7 @@ def test_content_and_parts_follow_every_change(
     orc.execute(TABLES)
     names = names[:1] if older else names
     for name in names:
-        made = orc.create_view(
+        view = orc.create_view(
             name,
             VIEWS[name],
             strategy="skew",
@@ -119,7 +121,7 @@ def test_content_and_parts_follow_every_change(
             maintain=maintain,
             partition=partition,
         )
-        assert made.strategy == "skew"
+        assert view.strategy == "skew"
     plans = [plan_of(orc, name) for name in names]
     minor = major = 0
     for change in batches(Random(f"{epsilon} {maintain}"), 9, 60):
@@ -374,28 +376,31 @@ def test_a_query_that_is_no_triangle_says_why(orc, query, reason):
 def test_each_relation_may_have_its_own_epsilon(orc):
     """At the ends these are factorized maintenance; in between, each has values of its own heavy."""
     orc.execute(TABLES)
-    made = {
+    views = {
         "factorized": ("counted", "r: 0, s: 0, t: 1"),
         "between": ("counted", "public.s: 3/4, t: 0.2"),
         "graph": ("itself", "r: 1/3, p: 0"),
     }
-    for name, (view, epsilon) in made.items():
+    for name, (view, epsilon) in views.items():
         orc.create_view(name, VIEWS[view], strategy="skew", epsilon=epsilon)
     explained = orc.explain("factorized")
     assert "a change of one row costs, of r O(1), of s O(N), of t O(N)" in explained.why
     assert "O(N^2) rows are stored" in explained.why
     assert "divided at N^0 (r), N^0 (s), N^1 (t)" in explained.plan
-    plans = [plan_of(orc, name) for name in made]
+    plans = [plan_of(orc, name) for name in views]
     for change in batches(Random(8), 4, 60):
         orc.execute(change)
         orc.refresh()
         for plan in plans:
             require_invariants(orc, *plan)
         assert all(report.equal for report in orc.check())
-    parts = {name: orc.parts(orc.view(name)) for name in made}
-    assert [one.epsilon for one in parts["between"].relations] == ["1/2", "3/4", "1/5"]
-    assert [one.epsilon for one in parts["graph"].relations] == ["0", "1/3"]
-    assert [(one.heavy_rows > 0, one.light_rows > 0) for one in parts["factorized"].relations] == [
+    parts = {name: orc.parts(orc.view(name)) for name in views}
+    assert [relation.epsilon for relation in parts["between"].relations] == ["1/2", "3/4", "1/5"]
+    assert [relation.epsilon for relation in parts["graph"].relations] == ["0", "1/3"]
+    assert [
+        (relation.heavy_rows > 0, relation.light_rows > 0)
+        for relation in parts["factorized"].relations
+    ] == [
         (True, False),
         (True, False),
         (False, True),
@@ -432,7 +437,9 @@ def test_auto_takes_it_where_common_values_say_that_it_pays(orc):
         orc.execute(f"INSERT INTO {name} SELECT g, g FROM generate_series(10, 1500) AS g")
     orc.execute("ANALYZE r, s, t")
     assert orc.create_view("flat", VIEWS["counted"]).strategy != "skew"
-    [reason] = [one for one in orc.explain("flat").why.splitlines() if one.startswith("- skew: ")]
+    [reason] = [
+        line for line in orc.explain("flat").why.splitlines() if line.startswith("- skew: ")
+    ]
     assert "a change meets 1 rows on average, by the most common values" in reason
     orc.drop_view("flat")
     # Each row has a value that half of the rows have; which of its two that is, no plan knows.
@@ -446,7 +453,7 @@ def test_auto_takes_it_where_common_values_say_that_it_pays(orc):
     assert "by the most common values, and up to 1,4" in reason
     assert "with 3 of these heavy, at N^ε = 134, it costs about 3" in reason
     assert "; it is a triangle: a change of one row costs O(N^1/2) on average" in reason
-    assert any(one.startswith("- tuple: ") for one in others)
+    assert any(line.startswith("- tuple: ") for line in others)
     # Of rows that are shown, reading would be dearer.
     grouped = f"SELECT r.a, count(*) AS n FROM {RST} GROUP BY r.a"
     assert orc.create_view("grouped", grouped).strategy != "skew"
@@ -551,9 +558,9 @@ def test_the_doctor_finds_it_whole_and_nothing_is_left_when_it_goes(orc):
     assert all(finding.fine for finding in orc.doctor())
     plan = plan_of(orc, "v")
     [lost] = [
-        one
-        for one in plan[0].program.states
-        if one.role == plan[0].partitioning.partitions[0].parts[1]
+        state
+        for state in plan[0].program.states
+        if state.role == plan[0].partitioning.partitions[0].parts[1]
     ]
     orc.connection.execute(SQL("DROP TABLE {}").format(plan[1].state(lost.role)))
     assert any(finding.mended for finding in orc.doctor())

@@ -98,8 +98,8 @@ def test_every_view_follows_every_change(orc, maintain, indexed, older, monkeypa
     # The programs are the same in all modes and versions; each of those has half of the views.
     half = older or maintain != "deferred"
     for name, query in list(VIEWS.items())[(maintain == "eager") :: 2 if half else 1]:
-        made = orc.create_view(name, query, strategy="viewtree", maintain=maintain)
-        assert made.strategy == "viewtree"
+        view = orc.create_view(name, query, strategy="viewtree", maintain=maintain)
+        assert view.strategy == "viewtree"
     for change in CHANGES:
         orc.execute(change)
         if maintain == "deferred":
@@ -136,12 +136,12 @@ def test_a_leaf_is_found_in_its_table_where_an_index_does(orc):
     orc.create_view("v", query, strategy="viewtree")
     orc.execute(INDEXES)
     orc.create_view("w", query, strategy="viewtree")
-    stored, found = (
+    stored, looked_up = (
         {line.strip() for line in orc.explain(name).plan.splitlines() if line.endswith(" *")}
         for name in ("v", "w")
     )
-    assert found < stored
-    assert all(one.startswith(("r[", "s[", "t[")) for one in stored - found)
+    assert looked_up < stored
+    assert all(leaf.startswith(("r[", "s[", "t[")) for leaf in stored - looked_up)
     for change in CHANGES:
         orc.execute(change)
         orc.refresh()
