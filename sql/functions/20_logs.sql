@@ -539,9 +539,9 @@ CREATE OR REPLACE FUNCTION idivm.has_pending(view_id integer) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    one record;
+    log record;
 BEGIN
-    FOR one IN
+    FOR log IN
         SELECT v.time_dependent OR v.has_clock OR v.status = 'invalid'
                    OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id) AS recompute, w AS watermark, vs.source,
                pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_a'))
@@ -551,11 +551,11 @@ BEGIN
         WHERE v.id = view_id
         ORDER BY bytes DESC NULLS FIRST
     LOOP
-        IF one.recompute THEN
+        IF log.recompute THEN
             RETURN true;
         END IF;
-        EXIT WHEN one.bytes = 0 OR one.source IS NULL;
-        IF idivm.has_any(one.source, (one.watermark).mark) THEN
+        EXIT WHEN log.bytes = 0 OR log.source IS NULL;
+        IF idivm.has_any(log.source, (log.watermark).mark) THEN
             RETURN true;
         END IF;
     END LOOP;
@@ -563,7 +563,7 @@ BEGIN
         -- The view is gone.
         RETURN false;
     END IF;
-    RETURN idivm.is_foreign(one.watermark) OR idivm.has_drifted(view_id);
+    RETURN idivm.is_foreign(log.watermark) OR idivm.has_drifted(view_id);
 END
 $$;
 

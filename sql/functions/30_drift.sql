@@ -262,8 +262,8 @@ BEGIN
     FROM idivm.view_sources vs
     JOIN idivm.sources s ON s.id = vs.source
     JOIN pg_class t ON t.oid = s.relation
-    JOIN pg_class shown ON shown.oid = to_regclass('idivm_def.s' || s.id)
-    JOIN pg_roles r ON r.oid = shown.relowner
+    JOIN pg_class definition ON definition.oid = to_regclass('idivm_def.s' || s.id)
+    JOIN pg_roles r ON r.oid = definition.relowner
     LEFT JOIN idivm.views below ON below.state = s.relation
     WHERE vs.view = view_id AND NOT has_table_privilege(r.oid, t.oid, 'SELECT') AND EXISTS (
         SELECT FROM idivm.source_columns c
@@ -273,28 +273,28 @@ BEGIN
         RETURN reason;
     END IF;
     SELECT coalesce(
-        min(format('a column or a type of %s was dropped with CASCADE, and capture of the table with it', one.shown))
-            FILTER (WHERE idivm.capture_is_broken(one.source)),
+        min(format('a column or a type of %s was dropped with CASCADE, and capture of the table with it', used.name))
+            FILTER (WHERE idivm.capture_is_broken(used.source)),
         min(format('%s does not carry capture yet, so that rows written to it directly are not noticed', (
-            SELECT d FROM idivm.descendants(one.relation) d
-            WHERE NOT EXISTS (SELECT FROM idivm.source_members m WHERE m.source = one.source AND m.member = d)
+            SELECT d FROM idivm.descendants(used.relation) d
+            WHERE NOT EXISTS (SELECT FROM idivm.source_members m WHERE m.source = used.source AND m.member = d)
             ORDER BY d LIMIT 1)))
             FILTER (WHERE EXISTS (
-                SELECT FROM idivm.descendants(one.relation) d
-                WHERE NOT EXISTS (SELECT FROM idivm.source_members m WHERE m.source = one.source AND m.member = d))),
-        min(format('a partition or an inheritance child of %s is gone', one.shown))
-            FILTER (WHERE idivm.members_differ(one.source)),
-        min(format('triggers of capture on %s are missing or disabled', one.off)) FILTER (WHERE one.off IS NOT NULL),
-        min(format('%s has lost the key by which its rows are told apart', one.shown))
-            FILTER (WHERE idivm.key_is_gone(one.source)),
-        min(format('the unlogged table %s was emptied by a crash', one.shown))
+                SELECT FROM idivm.descendants(used.relation) d
+                WHERE NOT EXISTS (SELECT FROM idivm.source_members m WHERE m.source = used.source AND m.member = d))),
+        min(format('a partition or an inheritance child of %s is gone', used.name))
+            FILTER (WHERE idivm.members_differ(used.source)),
+        min(format('triggers of capture on %s are missing or disabled', used.off)) FILTER (WHERE used.off IS NOT NULL),
+        min(format('%s has lost the key by which its rows are told apart', used.name))
+            FILTER (WHERE idivm.key_is_gone(used.source)),
+        min(format('the unlogged table %s was emptied by a crash', used.name))
             FILTER (WHERE idivm.reads_unlogged(view_id)
                     AND NOT idivm.is_witnessed(view_id)),
-        min(format('%s was rewritten, and a crash may have emptied it while it was unlogged', one.rewritten))
-            FILTER (WHERE one.rewritten IS NOT NULL AND NOT idivm.is_witnessed(view_id)))
+        min(format('%s was rewritten, and a crash may have emptied it while it was unlogged', used.rewritten))
+            FILTER (WHERE used.rewritten IS NOT NULL AND NOT idivm.is_witnessed(view_id)))
     INTO reason
     FROM (
-        SELECT vs.source, s.relation, coalesce(below.relation, s.relation) AS shown, (
+        SELECT vs.source, s.relation, coalesce(below.relation, s.relation) AS name, (
                    SELECT m.member FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member
                    WHERE m.source = s.id AND NOT idivm.carries_capture(s.id, m.member) ORDER BY m.number LIMIT 1) AS off, (
                    SELECT m.member FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member
@@ -304,7 +304,7 @@ BEGIN
         JOIN pg_class t ON t.oid = s.relation
         LEFT JOIN idivm.views below ON below.state = s.relation
         WHERE vs.view = view_id
-    ) AS one;
+    ) AS used;
     RETURN coalesce(
         reason,
         (SELECT format('%s has lost a key or a NOT NULL that its plan relies on', min(b.member::text))

@@ -57,7 +57,7 @@ BEGIN
             WHERE u.class = 'pg_class'::regclass AND c.oid = u.object AND c.relkind = 'v'
               AND c.oid >= first_user AND NOT EXISTS (SELECT FROM idivm.views v WHERE v.relation = c.oid)
           UNION ALL
-            SELECT found.class, found.object, 0, 0
+            SELECT behind.class, behind.object, 0, 0
             FROM pg_attribute a
             CROSS JOIN LATERAL (
                 SELECT 'pg_type'::regclass, a.atttypid WHERE a.atttypid >= first_unpinned
@@ -66,7 +66,7 @@ BEGIN
               UNION ALL
                 SELECT 'pg_attrdef'::regclass, k.oid FROM pg_attrdef k
                 WHERE a.attgenerated = 'v' AND k.adrelid = a.attrelid AND k.adnum = a.attnum
-            ) AS found (class, object)
+            ) AS behind (class, object)
             WHERE u.class = 'pg_class'::regclass AND u.part > 0 AND a.attrelid = u.object AND a.attnum = u.part
           UNION ALL
             SELECT 'pg_constraint'::regclass, k.oid, 0, 2
@@ -125,7 +125,7 @@ BEGIN ATOMIC
         SELECT lower(word) FROM regexp_split_to_table(body, '[\x01-\x23\x25-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f]+') AS word
         WHERE word <> '' AND word !~ '^[0-9]'
       UNION ALL
-        SELECT replace(found[1], '""', '"') FROM regexp_matches(body, '"((?:[^"]|"")+)"', 'g') AS found
+        SELECT replace(quoted[1], '""', '"') FROM regexp_matches(body, '"((?:[^"]|"")+)"', 'g') AS quoted
     ) AS words (word);
 END;
 COMMENT ON FUNCTION idivm.names_in(text) IS 'the words of a text that may be names of functions';

@@ -47,7 +47,7 @@ DECLARE
     was idivm.view_code;
     program text;
 BEGIN
-    SELECT one.relation::text AS name INTO v FROM idivm.views one WHERE one.id = view_id;
+    SELECT planned.relation::text AS name INTO v FROM idivm.views planned WHERE planned.id = view_id;
     IF NOT idivm.is_shown(view_id) THEN
         reason := format('CREATE OR REPLACE VIEW in plain SQL gave %s another query, so that readers do not see the maintained content', v.name);
         remedy := format('Run idivm doctor to show the maintained content again, or drop %s and create it by idivm with its new query.', v.name);

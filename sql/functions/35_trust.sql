@@ -159,11 +159,11 @@ BEGIN
     SELECT 'the domain ' || t.oid::regtype, t.typowner
     FROM used u JOIN pg_type t ON u.class = 'pg_type'::regclass AND t.oid = u.object AND t.typtype = 'd'
     UNION ALL
-    SELECT 'the foreign table ' || c.oid::regclass, one.owner
+    SELECT 'the foreign table ' || c.oid::regclass, owners.owner
     FROM used u JOIN pg_class c ON u.class = 'pg_class'::regclass AND c.oid = u.object AND c.relkind = 'f'
     JOIN pg_foreign_table f ON f.ftrelid = c.oid
     JOIN pg_foreign_server s ON s.oid = f.ftserver
-    CROSS JOIN LATERAL unnest(ARRAY[c.relowner, s.srvowner]) AS one (owner);
+    CROSS JOIN LATERAL unnest(ARRAY[c.relowner, s.srvowner]) AS owners (owner);
 END
 $$;
 COMMENT ON FUNCTION idivm.code_behind(regclass, oid[]) IS 'the code of users that a query calls, with its owners';

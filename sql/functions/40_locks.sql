@@ -189,7 +189,7 @@ DECLARE
     late_view integer;
     waits boolean;
     late_at timestamptz;
-    one record;
+    request record;
 BEGIN
     FOR attempt IN 1..200 LOOP
         IF attempt = 1 THEN
@@ -273,15 +273,15 @@ BEGIN
         late_at := clock_timestamp()
                    + least(nullif(patience, '0')::interval, current_setting('deadlock_timeout')::interval / 2);
     END IF;
-    FOR one IN
+    FOR request IN
         SELECT r AS name, 'ACCESS SHARE' AS wanted FROM unnest(roots_to_read) AS r
         UNION ALL SELECT r, 'ROW EXCLUSIVE' FROM unnest(roots_beside) AS r
         UNION ALL SELECT r, mode FROM unnest(roots) AS r
     LOOP
         IF eager THEN
-            PERFORM idivm.lock_unqueued(one.name, one.wanted, late_at);
+            PERFORM idivm.lock_unqueued(request.name, request.wanted, late_at);
         ELSE
-            EXECUTE format('LOCK TABLE %s IN %s MODE', one.name, one.wanted);
+            EXECUTE format('LOCK TABLE %s IN %s MODE', request.name, request.wanted);
         END IF;
     END LOOP;
     PERFORM idivm.lock_synchronous(id) FROM (SELECT id FROM unnest(synchronous) AS id ORDER BY id) AS ordered;
@@ -496,11 +496,11 @@ DECLARE
     patience interval := nullif(current_setting('lock_timeout'), '0')::interval;
     began timestamptz := clock_timestamp();
     in_queue boolean := false;
-    one record;
+    pinned record;
 BEGIN
     LOOP
         BEGIN
-            FOR one IN
+            FOR pinned IN
                 SELECT m.member::regclass AS name, c.oid, nullif(c.relfilenode, 0) AS file, c.relkind = 'p' AS is_parted
                 FROM idivm.view_sources vs
                 JOIN idivm.sources s ON s.id = vs.source
@@ -510,11 +510,14 @@ BEGIN
                 ORDER BY m.member <> s.relation, c.relkind <> 'p', c.oid
             LOOP
                 -- A dropped table has nothing to lock.
-                IF pg_relation_filenode(one.oid) IS NOT NULL OR one.is_parted AND to_regclass(one.name::text) IS NOT NULL THEN
-                    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE %s', one.name, CASE WHEN NOT in_queue THEN 'NOWAIT' END);
+                IF pg_relation_filenode(pinned.oid) IS NOT NULL
+                   OR pinned.is_parted AND to_regclass(pinned.name::text) IS NOT NULL THEN
+                    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE %s', pinned.name,
+                                   CASE WHEN NOT in_queue THEN 'NOWAIT' END);
                 END IF;
-                IF pg_relation_filenode(one.oid) IS DISTINCT FROM one.file THEN
-                    RAISE EXCEPTION 'the table % was truncated or rewritten after this transaction took its snapshot', one.name
+                IF pg_relation_filenode(pinned.oid) IS DISTINCT FROM pinned.file THEN
+                    RAISE EXCEPTION 'the table % was truncated or rewritten after this transaction took its snapshot',
+                        pinned.name
                         USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
                 END IF;
             END LOOP;
@@ -533,8 +536,8 @@ BEGIN
             WHERE l.pid = pg_backend_pid() AND l.locktype = 'advisory' AND l.classid = idivm.lock_class()::oid AND l.objsubid = 2
               AND l.objid IN (SELECT id::oid FROM idivm.synchronous_views() AS id UNION ALL SELECT (-2147483648)::integer::oid));
         CONTINUE WHEN in_queue;
-        IF idivm.waits_for_this(one.name) THEN
-            RAISE EXCEPTION 'another transaction has locked % and waits for this one', one.name
+        IF idivm.waits_for_this(pinned.name) THEN
+            RAISE EXCEPTION 'another transaction has locked % and waits for this one', pinned.name
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;
         PERFORM pg_sleep(0.01);

@@ -102,14 +102,14 @@ BEGIN
     PERFORM idivm.plan_for_many(view_ids);
     -- CASE keeps the planner from asking about all views before it joins them with those of the log.
     FOR log IN
-        SELECT one.source, one.floor, one.views
+        SELECT grouped.source, grouped.floor, grouped.views
         FROM (SELECT vs.source, array_agg(w.view) AS views,
                      (array_agg(pg_snapshot_xmin((w.mark).snapshot) ORDER BY pg_snapshot_xmin((w.mark).snapshot)))[1] AS floor
               FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id JOIN idivm.watermarks w ON w.view = id
-              GROUP BY vs.source OFFSET 0) AS one
-        WHERE idivm.has_entries(to_regclass('idivm_log.s' || one.source || '_a'),
-                                to_regclass('idivm_log.s' || one.source || '_b'))
-          AND NOT idivm.capture_is_broken(one.source)
+              GROUP BY vs.source OFFSET 0) AS grouped
+        WHERE idivm.has_entries(to_regclass('idivm_log.s' || grouped.source || '_a'),
+                                to_regclass('idivm_log.s' || grouped.source || '_b'))
+          AND NOT idivm.capture_is_broken(grouped.source)
     LOOP
         EXIT WHEN cardinality(pending) >= at_least;
         -- The last page of a long log shows most views that have something to do.
@@ -215,13 +215,15 @@ BEGIN
         SELECT vs.view FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id
         WHERE vs.source = ANY (ARRAY(
             SELECT s.id
-            FROM (SELECT DISTINCT vs.source AS id FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id) AS one
+            FROM (SELECT DISTINCT vs.source AS id
+                  FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id) AS used
             JOIN idivm.sources s USING (id)
             JOIN pg_class t ON t.oid = s.relation
-            JOIN pg_class shown ON shown.oid = to_regclass('idivm_def.s' || s.id)
-            WHERE NOT has_table_privilege(shown.relowner, t.oid, 'SELECT') AND EXISTS (
+            JOIN pg_class definition ON definition.oid = to_regclass('idivm_def.s' || s.id)
+            WHERE NOT has_table_privilege(definition.relowner, t.oid, 'SELECT') AND EXISTS (
                 SELECT FROM idivm.source_columns c
-                WHERE c.source = s.id AND has_column_privilege(shown.relowner, t.oid, c.attnum, 'SELECT') IS NOT TRUE))));
+                WHERE c.source = s.id
+                  AND has_column_privilege(definition.relowner, t.oid, c.attnum, 'SELECT') IS NOT TRUE))));
 END
 $$;
 COMMENT ON FUNCTION idivm.troubled_views(integer[]) IS 'those of the given views that have a trouble';

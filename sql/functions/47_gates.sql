@@ -78,28 +78,28 @@ CREATE OR REPLACE FUNCTION idivm.gate_wait(view_id integer) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    one record;
+    gate record;
     reasons text[] := '{}';
     places text[] := '{}';
     batches text[] := '{}';
 BEGIN
-    FOR one IN
+    FOR gate IN
         SELECT gs.name, gs.source, g.batch, g.cut
         FROM idivm.gate_sources(view_id) AS gs
         LEFT JOIN idivm.gates g ON g.source = gs.relation AND g.cluster = idivm.cluster_of_session()
                                AND pg_snapshot_xmax((g.cut).snapshot) <= pg_snapshot_xmax(pg_current_snapshot())
     LOOP
-        IF one.source IS NULL THEN
-            reasons := reasons || format('the view reads no table %s', one.name);
-        ELSIF one.batch IS NULL THEN
-            reasons := reasons || format('%s has completed no batch', one.name);
+        IF gate.source IS NULL THEN
+            reasons := reasons || format('the view reads no table %s', gate.name);
+        ELSIF gate.batch IS NULL THEN
+            reasons := reasons || format('%s has completed no batch', gate.name);
         ELSE
-            batches := batches || one.batch;
-            places := places || format('%s is at %s', one.name, one.batch);
-            IF idivm.capture_is_broken(one.source) THEN
-                reasons := reasons || format('the capture of %s is broken', one.name);
-            ELSIF idivm.has_any(one.source, one.cut) THEN
-                reasons := reasons || format('%s has changes since %s', one.name, one.batch);
+            batches := batches || gate.batch;
+            places := places || format('%s is at %s', gate.name, gate.batch);
+            IF idivm.capture_is_broken(gate.source) THEN
+                reasons := reasons || format('the capture of %s is broken', gate.name);
+            ELSIF idivm.has_any(gate.source, gate.cut) THEN
+                reasons := reasons || format('%s has changes since %s', gate.name, gate.batch);
             END IF;
         END IF;
     END LOOP;
@@ -115,10 +115,10 @@ COMMENT ON FUNCTION idivm.gate_wait(integer) IS 'what the gate of a view waits f
 CREATE OR REPLACE FUNCTION idivm.waits_for(view_id integer) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT string_agg(DISTINCT one.reason, ', ' ORDER BY one.reason)
+    SELECT string_agg(DISTINCT closed.reason, ', ' ORDER BY closed.reason)
     FROM (SELECT v.id FROM idivm.views v WHERE v.id = view_id UNION SELECT idivm.mates(view_id)) AS m
     JOIN idivm.views v ON v.id = m.id AND v.options ? 'gate'
-    CROSS JOIN LATERAL (SELECT idivm.gate_wait(v.id)) AS one (reason)
+    CROSS JOIN LATERAL (SELECT idivm.gate_wait(v.id)) AS closed (reason)
 $$;
 COMMENT ON FUNCTION idivm.waits_for(integer) IS 'what the gates of a view and of its refresh group wait for, or NULL';
 
@@ -156,20 +156,20 @@ CREATE OR REPLACE FUNCTION idivm.refuse_synchronous_cut() RETURNS void
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    one text;
+    name text;
 BEGIN
     IF NOT EXISTS (SELECT FROM idivm.views v WHERE v.options ? 'refresh_group')
        AND NOT EXISTS (SELECT FROM idivm.views v WHERE v.options ? 'gate') THEN
         RETURN;
     END IF;
     -- With the views that are being created, unlike idivm.synchronous_views.
-    SELECT v.relation::text INTO one
+    SELECT v.relation::text INTO name
     FROM idivm.refresh_order(ARRAY(SELECT v.id FROM idivm.views v WHERE v.maintain IN ('eager', 'on_commit'))) AS id
     JOIN idivm.views v USING (id)
     WHERE v.options ->> 'refresh_group' <> '' OR v.options ->> 'gate' <> '' ORDER BY v.id LIMIT 1;
-    IF one IS NOT NULL THEN
+    IF name IS NOT NULL THEN
         RAISE feature_not_supported USING
-            MESSAGE = format('%s has a refresh_group or a gate and waits for refreshes, so that no eager or on_commit view can read it', one),
+            MESSAGE = format('%s has a refresh_group or a gate and waits for refreshes, so that no eager or on_commit view can read it', name),
             HINT = 'Make the view that reads it deferred, or set refresh_group and gate to ''''.';
     END IF;
 END
