@@ -11,13 +11,13 @@ CREATE OR REPLACE FUNCTION idivm.note_error(view_id integer, state text, message
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    told text := message || coalesce('. ' || nullif(hint, ''), '');
+    report text := message || coalesce('. ' || nullif(hint, ''), '');
 BEGIN
     INSERT INTO idivm.view_errors AS e (view, at, sqlstate, message)
-    VALUES (view_id, clock_timestamp(), state, told)
+    VALUES (view_id, clock_timestamp(), state, report)
     ON CONFLICT (view) DO UPDATE SET at = excluded.at, sqlstate = excluded.sqlstate, message = excluded.message;
-    INSERT INTO idivm.past_refreshes (view, at, role, error) VALUES (view_id, clock_timestamp(), session_user, told);
-    RETURN told;
+    INSERT INTO idivm.past_refreshes (view, at, role, error) VALUES (view_id, clock_timestamp(), session_user, report);
+    RETURN report;
 END
 $$;
 COMMENT ON FUNCTION idivm.note_error(integer, text, text, text) IS 'keeps the reason why a view could not be refreshed';
@@ -70,7 +70,7 @@ DECLARE
     started timestamptz;
     state text;
     hint text;
-    again record;
+    retry record;
 BEGIN
     FOREACH view_id IN ARRAY ordered LOOP
         started := clock_timestamp();
@@ -179,9 +179,9 @@ BEGIN
                     IF idivm.ends_refresh(state) THEN
                         RAISE;
                     END IF;
-                    again := idivm.recompute_after_error(view_id, false, state, error, hint);
-                    changed := again.changed;
-                    error := CASE WHEN changed IS NULL THEN idivm.note_error(view_id, again.state, again.reason, again.hint) END;
+                    retry := idivm.recompute_after_error(view_id, false, state, error, hint);
+                    changed := retry.changed;
+                    error := CASE WHEN changed IS NULL THEN idivm.note_error(view_id, retry.state, retry.reason, retry.hint) END;
                 END;
             ELSIF one_cut THEN
                 changed := coalesce(idivm.refresh_one(view_id, false, view_id = ANY (drifted)), 0);
@@ -402,7 +402,7 @@ DECLARE
     failed pg_catalog.int4[] := '{}';
     failed_now pg_catalog.int4[];
     attempt pg_catalog.int4 := 0;
-    again pg_catalog.bool;
+    retries pg_catalog.bool;
     to_collect pg_catalog.int4[];
     turned pg_catalog.int4[];
     source_id pg_catalog.int4;
@@ -437,17 +437,17 @@ BEGIN
             COMMIT;
             SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
             BEGIN
-                again := false;
+                retries := false;
                 failed_now := ARRAY(SELECT r.view_id FROM idivm.refresh_views(ids) AS r WHERE r.error IS NOT NULL);
             EXCEPTION WHEN serialization_failure THEN
                 attempt := attempt OPERATOR(pg_catalog.+) 1;
                 IF attempt OPERATOR(pg_catalog.>) 20 THEN
                     RAISE;
                 END IF;
-                again := true;
+                retries := true;
             END;
             COMMIT;
-            EXIT WHEN NOT again;
+            EXIT WHEN NOT retries;
         END LOOP;
         failed := failed OPERATOR(pg_catalog.||) failed_now;
         PERFORM idivm.announce_feeds(ids);
@@ -515,15 +515,15 @@ DECLARE
 BEGIN
     -- idivm.drop_orphans() handles a view that a DROP ... CASCADE took apart. For a relation that is gone,
     -- has_table_privilege returns NULL.
-    SELECT one.name, one.time_dependent, one.has_clock, w.mark, w.refreshes, w.content_only,
-           one.status = 'invalid' AS recompute, idivm.is_foreign(w) AS is_foreign,
-           has_table_privilege(one.state, 'SELECT') IS NULL AS lost,
-           (SELECT e.at FROM idivm.view_errors e WHERE e.view = one.id) AS failed_at,
-           one.types IS NOT NULL AS depends, one.options
+    SELECT planned.name, planned.time_dependent, planned.has_clock, w.mark, w.refreshes, w.content_only,
+           planned.status = 'invalid' AS recompute, idivm.is_foreign(w) AS is_foreign,
+           has_table_privilege(planned.state, 'SELECT') IS NULL AS lost,
+           (SELECT e.at FROM idivm.view_errors e WHERE e.view = planned.id) AS failed_at,
+           planned.types IS NOT NULL AS depends, planned.options
     INTO v
-    FROM idivm.views one LEFT JOIN idivm.watermarks w ON w.view = one.id
-    WHERE one.id = view_id AND one.status <> 'building'
-      AND has_table_privilege(one.definition, 'SELECT') IS NOT NULL;
+    FROM idivm.views planned LEFT JOIN idivm.watermarks w ON w.view = planned.id
+    WHERE planned.id = view_id AND planned.status <> 'building'
+      AND has_table_privilege(planned.definition, 'SELECT') IS NOT NULL;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
@@ -623,15 +623,16 @@ BEGIN
         END IF;
         PERFORM idivm.note_expressions(view_id);
         -- After a restored dump and VACUUM FULL, the query of the relation is stored in another place.
-        UPDATE idivm.views one SET shown = idivm.place_of(one.relation)
-        WHERE one.id = view_id AND one.shown IS DISTINCT FROM idivm.place_of(one.relation) AND idivm.is_shown(view_id);
+        UPDATE idivm.views planned SET shown = idivm.place_of(planned.relation)
+        WHERE planned.id = view_id AND planned.shown IS DISTINCT FROM idivm.place_of(planned.relation)
+          AND idivm.is_shown(view_id);
         IF v.recompute AND (idivm.code_drift(view_id) IN ('names', 'bodies')
                        OR EXISTS (SELECT FROM idivm.view_code c WHERE c.view = view_id AND c.place <> code.place)) THEN
             PERFORM idivm.note_code(code);
         END IF;
         -- A drift may be undone later, and this content would then be wrong without notice.
         outcome := CASE WHEN idivm.has_drifted(view_id) THEN 'invalid' ELSE 'ready' END;
-        UPDATE idivm.views one SET status = outcome WHERE one.id = view_id AND one.status <> outcome;
+        UPDATE idivm.views planned SET status = outcome WHERE planned.id = view_id AND planned.status <> outcome;
     END IF;
     IF by_writer AND v.refreshes % 256 = 255 AND current_setting('max_prepared_transactions') = '0'
        AND idivm.may_defer() THEN
@@ -718,17 +719,17 @@ CREATE OR REPLACE FUNCTION idivm.refresh_alone(view_id integer, OUT changed bigi
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    one record;
+    facts record;
     source integer;
     pending boolean;
     state text;
     hint text;
-    again record;
+    retry record;
 BEGIN
     LOOP
         SELECT v.status = 'invalid' OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id) AS recompute, w AS watermark, reads.tables, reads.sources,
                v.has_clock
-        INTO one
+        INTO facts
         FROM idivm.views v
         JOIN idivm.watermarks w ON w.view = v.id
         CROSS JOIN LATERAL (
@@ -749,19 +750,19 @@ BEGIN
         EXIT WHEN NOT idivm.lock_apart(ARRAY[view_id], '{}');
     END LOOP;
     BEGIN
-        pending := one.recompute OR one.has_clock AND idivm.clock_moved(view_id);
+        pending := facts.recompute OR facts.has_clock AND idivm.clock_moved(view_id);
         IF NOT pending THEN
-            FOREACH source IN ARRAY one.sources LOOP
+            FOREACH source IN ARRAY facts.sources LOOP
                 pending := idivm.has_entries(to_regclass('idivm_log.s' || source || '_a'), to_regclass('idivm_log.s' || source || '_b'))
-                       IS NOT FALSE AND idivm.has_any(source, (one.watermark).mark);
+                       IS NOT FALSE AND idivm.has_any(source, (facts.watermark).mark);
                 EXIT WHEN pending;
             END LOOP;
         END IF;
-        IF NOT (pending OR idivm.is_foreign(one.watermark) OR idivm.has_drifted(view_id)) THEN
+        IF NOT (pending OR idivm.is_foreign(facts.watermark) OR idivm.has_drifted(view_id)) THEN
             changed := 0;
             RETURN;
         END IF;
-        PERFORM idivm.hold_sources(one.tables);
+        PERFORM idivm.hold_sources(facts.tables);
         changed := coalesce(idivm.refresh_one(view_id, false), 0);
     EXCEPTION WHEN OTHERS THEN
         GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, error = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
@@ -769,10 +770,10 @@ BEGIN
             RAISE;
         END IF;
         -- The failed subtransaction has released the tables.
-        PERFORM idivm.hold_sources(one.tables);
-        again := idivm.recompute_after_error(view_id, false, state, error, hint);
-        changed := again.changed;
-        error := CASE WHEN changed IS NULL THEN idivm.note_error(view_id, again.state, again.reason, again.hint) END;
+        PERFORM idivm.hold_sources(facts.tables);
+        retry := idivm.recompute_after_error(view_id, false, state, error, hint);
+        changed := retry.changed;
+        error := CASE WHEN changed IS NULL THEN idivm.note_error(view_id, retry.state, retry.reason, retry.hint) END;
     END;
 END
 $$;

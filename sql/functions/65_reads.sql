@@ -11,13 +11,13 @@ CREATE OR REPLACE FUNCTION idivm.read_kind(view_id integer, has_pending boolean,
     SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    one record;
+    facts record;
     stack text;
     below integer;
     below_kind "char";
 BEGIN
     SELECT v.status = 'ready' AND NOT idivm.is_foreign(w) AS usable, log.recycled, log.bytes
-    INTO one
+    INTO facts
     FROM idivm.views v
     JOIN idivm.watermarks w ON w.view = v.id
     CROSS JOIN LATERAL (
@@ -26,11 +26,11 @@ BEGIN
         FROM pg_class c WHERE c.oid = ANY (logs)
     ) AS log
     WHERE v.id = view_id;
-    IF one.recycled THEN
+    IF facts.recycled THEN
         RAISE EXCEPTION 'the change log was collected after this transaction took its snapshot'
             USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
     END IF;
-    IF one.usable IS NOT TRUE OR is_steady IS NOT TRUE AND idivm.has_drifted(view_id) THEN
+    IF facts.usable IS NOT TRUE OR is_steady IS NOT TRUE AND idivm.has_drifted(view_id) THEN
         RETURN 'R';
     END IF;
     IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
@@ -50,7 +50,7 @@ BEGIN
             RETURN 'R';
         END IF;
     END LOOP;
-    IF has_pending AND one.bytes > 4194304 AND idivm.has_too_many_to_merge(view_id) THEN
+    IF has_pending AND facts.bytes > 4194304 AND idivm.has_too_many_to_merge(view_id) THEN
         RETURN 'Q';
     END IF;
     RETURN CASE WHEN has_pending THEN 'C' ELSE 'N' END;
