@@ -100,7 +100,7 @@ CREATE OR REPLACE FUNCTION idivm.attach_feed(feed integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    f idivm_feed.feeds := (SELECT one FROM idivm_feed.feeds one WHERE one.id = feed);
+    f idivm_feed.feeds := (SELECT feed_row FROM idivm_feed.feeds feed_row WHERE feed_row.id = feed);
 BEGIN
     PERFORM idivm.append_changes(f.content, 'idivm_feed.f' || feed, 'idivm_feed', format('idivm_feed.%I', 'f' || feed || '_' || f.epoch),
                                  f.columns, format(E'        number := idivm.feed_refresh(%s);\n', feed), 'refresh, ', 'number, ');
@@ -138,7 +138,7 @@ CREATE OR REPLACE FUNCTION idivm.begin_epoch(feed integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    f idivm_feed.feeds := (SELECT one FROM idivm_feed.feeds one WHERE one.id = feed);
+    f idivm_feed.feeds := (SELECT feed_row FROM idivm_feed.feeds feed_row WHERE feed_row.id = feed);
     log text := format('idivm_feed.%I', 'f' || feed || '_' || f.epoch);
 BEGIN
     INSERT INTO idivm_feed.epochs VALUES (feed, f.epoch, f.columns);
@@ -244,14 +244,16 @@ CREATE OR REPLACE FUNCTION idivm.set_feed(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v idivm.views := (SELECT one FROM idivm.views one WHERE one.id = view_id);
-    f idivm_feed.feeds := (SELECT one FROM idivm_feed.feeds one WHERE one.view = view_id OR one.relation = v.relation);
+    v idivm.views := (SELECT planned FROM idivm.views planned WHERE planned.id = view_id);
+    f idivm_feed.feeds := (
+        SELECT feed_row FROM idivm_feed.feeds feed_row
+        WHERE feed_row.view = view_id OR feed_row.relation = v.relation);
     wanted boolean := v.options ->> 'feed' = 'on';
     names text[];
     type_names text[];
 BEGIN
     IF wanted IS NOT TRUE THEN
-        DELETE FROM idivm_feed.feeds one WHERE one.id = f.id;
+        DELETE FROM idivm_feed.feeds feed_row WHERE feed_row.id = f.id;
         RETURN;
     END IF;
     IF (SELECT c.relkind = 'v' FROM pg_class c WHERE c.oid = v.state) THEN
@@ -268,19 +270,21 @@ BEGIN
         PERFORM idivm.attach_feed(f.id);
         RETURN;
     END IF;
-    UPDATE idivm_feed.feeds one
+    UPDATE idivm_feed.feeds feed_row
     SET relation = v.relation, view = view_id, content = v.state, columns = names, types = type_names,
-        epoch = one.epoch + ((one.columns, one.types) IS DISTINCT FROM (names, type_names))::integer
-    WHERE one.id = f.id;
+        epoch = feed_row.epoch + ((feed_row.columns, feed_row.types) IS DISTINCT FROM (names, type_names))::integer
+    WHERE feed_row.id = f.id;
     IF (f.columns, f.types) IS DISTINCT FROM (names, type_names)
        OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = f.content) THEN
         IF (f.columns, f.types) IS DISTINCT FROM (names, type_names) THEN
             PERFORM idivm.begin_epoch(f.id);
         END IF;
         EXECUTE format('INSERT INTO idivm_feed.%I (refresh, kind) VALUES (idivm.feed_refresh(%s), ''R'')',
-                       'f' || f.id || '_' || (SELECT one.epoch FROM idivm_feed.feeds one WHERE one.id = f.id), f.id);
+                       'f' || f.id || '_'
+                           || (SELECT feed_row.epoch FROM idivm_feed.feeds feed_row WHERE feed_row.id = f.id), f.id);
         EXECUTE format('INSERT INTO idivm_feed.%I (refresh, kind, %s) SELECT idivm.feed_refresh(%s), ''I'', %s FROM %s AS t',
-                       'f' || f.id || '_' || (SELECT one.epoch FROM idivm_feed.feeds one WHERE one.id = f.id),
+                       'f' || f.id || '_'
+                           || (SELECT feed_row.epoch FROM idivm_feed.feeds feed_row WHERE feed_row.id = f.id),
                        idivm.feed_columns(names, 'n_%1$s'), f.id, idivm.feed_columns(names, 't.%2$I'), v.state);
     ELSIF f.content <> v.state THEN
         PERFORM idivm.append_difference(f.id, f.content, v.state);
@@ -312,7 +316,7 @@ CREATE OR REPLACE FUNCTION idivm.suspend_feed(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    f idivm_feed.feeds := (SELECT one FROM idivm_feed.feeds one WHERE one.view = view_id);
+    f idivm_feed.feeds := (SELECT feed_row FROM idivm_feed.feeds feed_row WHERE feed_row.view = view_id);
     kept text;
 BEGIN
     IF f.id IS NULL OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = f.content) THEN
@@ -320,7 +324,7 @@ BEGIN
     END IF;
     kept := format('idivm_feed.%I', 'f' || f.id || '_kept');
     EXECUTE format('CREATE TABLE %s AS SELECT %s FROM %s AS t', kept, idivm.feed_columns(f.columns, 't.%2$I'), f.content);
-    UPDATE idivm_feed.feeds one SET content = kept::regclass, view = NULL WHERE one.id = f.id;
+    UPDATE idivm_feed.feeds feed_row SET content = kept::regclass, view = NULL WHERE feed_row.id = f.id;
     PERFORM idivm.give_feed(f.id);
 END
 $$;
@@ -361,7 +365,7 @@ DECLARE
     bound bigint;
     epoch integer;
 BEGIN
-    SELECT * INTO f FROM idivm_feed.feeds one WHERE one.id = feed FOR NO KEY UPDATE SKIP LOCKED;
+    SELECT * INTO f FROM idivm_feed.feeds feed_row WHERE feed_row.id = feed FOR NO KEY UPDATE SKIP LOCKED;
     options := coalesce((SELECT v.options FROM idivm.views v WHERE v.id = f.view), '{}');
     bound := (SELECT max(r.refresh) FROM idivm_feed.refreshes r
               WHERE r.feed = f.id AND r.at < clock_timestamp() - coalesce(options ->> 'feed_keep', '1 day')::interval);
@@ -379,7 +383,7 @@ BEGIN
         EXECUTE format('DELETE FROM idivm_feed.%I WHERE refresh <= $1', 'f' || f.id || '_' || epoch) USING bound;
     END LOOP;
     DELETE FROM idivm_feed.refreshes r WHERE r.feed = f.id AND r.refresh <= bound;
-    UPDATE idivm_feed.feeds one SET kept_from = bound WHERE one.id = f.id;
+    UPDATE idivm_feed.feeds feed_row SET kept_from = bound WHERE feed_row.id = f.id;
 END
 $$;
 COMMENT ON FUNCTION idivm.trim_feed(integer) IS 'deletes the changes of a feed that are older than its options keep';
@@ -394,10 +398,10 @@ DECLARE
     f record;
 BEGIN
     FOR f IN
-        SELECT one.id, one.refresh, one.at > clock_timestamp() - interval '1 minute' AS is_new,
-               (SELECT r.at FROM idivm_feed.refreshes r WHERE r.feed = one.id ORDER BY r.refresh LIMIT 1)
+        SELECT feed_row.id, feed_row.refresh, feed_row.at > clock_timestamp() - interval '1 minute' AS is_new,
+               (SELECT r.at FROM idivm_feed.refreshes r WHERE r.feed = feed_row.id ORDER BY r.refresh LIMIT 1)
                    < clock_timestamp() - 1.25 * coalesce(v.options ->> 'feed_keep', '1 day')::interval AS is_old
-        FROM idivm_feed.feeds one JOIN idivm.views v ON v.id = one.view WHERE one.view = ANY (view_ids)
+        FROM idivm_feed.feeds feed_row JOIN idivm.views v ON v.id = feed_row.view WHERE feed_row.view = ANY (view_ids)
     LOOP
         IF f.is_new THEN
             PERFORM pg_notify('idivm_feed', f.id || ' ' || f.refresh);
@@ -428,11 +432,11 @@ BEGIN
         RETURN NULL;
     END IF;
     RETURN (
-        WITH RECURSIVE shown(type) AS (
+        WITH RECURSIVE types(type) AS (
             SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = view AND a.attnum > 0 AND NOT a.attisdropped
           UNION
             SELECT part.type
-            FROM shown s JOIN pg_type t ON t.oid = s.type
+            FROM types s JOIN pg_type t ON t.oid = s.type
             CROSS JOIN LATERAL (
                 SELECT unnest(ARRAY[t.typbasetype, t.typelem])
                 UNION ALL SELECT a.atttypid FROM pg_attribute a
@@ -441,7 +445,7 @@ BEGIN
             WHERE part.type >= 16384
         )
         SELECT format('%s of the role %s', k.castfunc::regprocedure, quote_ident(pg_get_userbyid(p.proowner)))
-        FROM shown s
+        FROM types s
         JOIN pg_cast k ON k.castsource = s.type AND k.casttarget IN ('json'::regtype, 'jsonb'::regtype)
         JOIN pg_proc p ON p.oid = k.castfunc
         WHERE NOT idivm.trusts(current_user::regrole, p.proowner)
@@ -459,7 +463,7 @@ DECLARE
     f idivm.feeds;
     reason text;
 BEGIN
-    SELECT * INTO f FROM idivm.feeds one WHERE one.view = feed_of.view;
+    SELECT * INTO f FROM idivm.feeds feed_row WHERE feed_row.view = feed_of.view;
     IF NOT FOUND THEN
         IF NOT has_table_privilege(feed_of.view, 'SELECT') THEN
             RAISE insufficient_privilege USING

@@ -37,8 +37,8 @@ DECLARE
     v record;
     by_refresh boolean;
 BEGIN
-    SELECT one.id, 't' || one.id AS base, idivm.is_foreign(w) AS is_restored INTO v
-    FROM idivm.views one LEFT JOIN idivm.watermarks w ON w.view = one.id WHERE one.relation = tg_relid;
+    SELECT planned.id, 't' || planned.id AS base, idivm.is_foreign(w) AS is_restored INTO v
+    FROM idivm.views planned LEFT JOIN idivm.watermarks w ON w.view = planned.id WHERE planned.relation = tg_relid;
     IF NOT FOUND THEN
         SELECT NULL::integer AS id, 'w' || u.number AS base, false AS is_restored INTO v
         FROM idivm.unplanned_views u WHERE u.relation = tg_relid;
@@ -58,7 +58,7 @@ BEGIN
         RETURN NULL;
     END IF;
     IF tg_op = 'INSERT' AND current_setting('check_function_bodies') = 'off' AND current_setting('row_security') = 'off' THEN
-        UPDATE idivm.views one SET status = 'invalid' WHERE one.id = v.id AND one.status = 'ready';
+        UPDATE idivm.views planned SET status = 'invalid' WHERE planned.id = v.id AND planned.status = 'ready';
         RETURN NULL;
     END IF;
     RAISE EXCEPTION '% is maintained from its query: change the tables that it reads instead',
@@ -103,8 +103,8 @@ CREATE OR REPLACE FUNCTION idivm.shape_table(relation text, definition regclass)
 AS $$
 DECLARE
     wanted record := idivm.columns_shown(definition);
-    shown regclass := to_regclass(relation);
-    former text[] := idivm.table_columns(shown);
+    view regclass := to_regclass(relation);
+    former text[] := idivm.table_columns(view);
     present text;
     name text;
     type text;
@@ -114,46 +114,46 @@ BEGIN
         RAISE feature_not_supported USING
             MESSAGE = format('%s has no columns, so that it can be no table', relation), HINT = 'Leave out relation = table.';
     END IF;
-    IF shown IS NULL THEN
+    IF view IS NULL THEN
         EXECUTE format('CREATE TABLE %s (%s)', relation, (
             SELECT string_agg(format('%I %s', n, t), ', ' ORDER BY o)
             FROM unnest(wanted.names, wanted.types) WITH ORDINALITY AS c (n, t, o)));
-        shown := relation::regclass;
-        EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', shown);
+        view := relation::regclass;
+        EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', view);
     ELSE
         -- Nothing would have to be told of these.
-        IF EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = shown AND t.tgname = 'idivm_columns') THEN
-            EXECUTE format('DROP TRIGGER idivm_columns ON %s', shown);
+        IF EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = view AND t.tgname = 'idivm_columns') THEN
+            EXECUTE format('DROP TRIGGER idivm_columns ON %s', view);
         END IF;
         FOREACH name IN ARRAY coalesce(former, '{}') LOOP
             IF name <> ALL (wanted.names) THEN
-                PERFORM idivm.lose_column(shown, name);
+                PERFORM idivm.lose_column(view, name);
             END IF;
         END LOOP;
         FOR name, type IN SELECT * FROM unnest(wanted.names, wanted.types) LOOP
             SELECT format_type(a.atttypid, a.atttypmod) || coalesce(' COLLATE ' || nullif(a.attcollation, 0)::regcollation, '')
-            INTO present FROM pg_attribute a WHERE a.attrelid = shown AND a.attname = name AND NOT a.attisdropped;
+            INTO present FROM pg_attribute a WHERE a.attrelid = view AND a.attname = name AND NOT a.attisdropped;
             IF present <> type THEN
                 BEGIN
-                    EXECUTE format('ALTER TABLE %s ALTER COLUMN %I TYPE %s USING %2$I::%s', shown, name, type,
+                    EXECUTE format('ALTER TABLE %s ALTER COLUMN %I TYPE %s USING %2$I::%s', view, name, type,
                                    regexp_replace(type, ' COLLATE .*$', ''));
                     CONTINUE;
                 EXCEPTION WHEN cannot_coerce OR data_exception OR undefined_function OR datatype_mismatch THEN
-                    PERFORM idivm.lose_column(shown, name);
+                    PERFORM idivm.lose_column(view, name);
                     present := NULL;
                 END;
             END IF;
             IF present IS NULL THEN
-                EXECUTE format('ALTER TABLE %s ADD COLUMN %I %s', shown, name, type);
+                EXECUTE format('ALTER TABLE %s ADD COLUMN %I %s', view, name, type);
             END IF;
         END LOOP;
     END IF;
     EXECUTE format('CREATE OR REPLACE TRIGGER idivm_maintained BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s'
-                   ' FOR EACH STATEMENT EXECUTE FUNCTION idivm.refuse_direct_write()', shown);
+                   ' FOR EACH STATEMENT EXECUTE FUNCTION idivm.refuse_direct_write()', view);
     EXECUTE format('CREATE TRIGGER idivm_columns BEFORE UPDATE OF %s ON %s'
                    ' FOR EACH STATEMENT EXECUTE FUNCTION idivm.refuse_direct_write()',
-                   (SELECT string_agg(quote_ident(n), ', ' ORDER BY o) FROM unnest(wanted.names) WITH ORDINALITY AS c (n, o)), shown);
-    RETURN shown;
+                   (SELECT string_agg(quote_ident(n), ', ' ORDER BY o) FROM unnest(wanted.names) WITH ORDINALITY AS c (n, o)), view);
+    RETURN view;
 END
 $$;
 COMMENT ON FUNCTION idivm.shape_table(text, regclass) IS
@@ -236,14 +236,14 @@ CREATE OR REPLACE FUNCTION idivm.set_table(view_id integer, fill boolean) RETURN
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning
 AS $$
 DECLARE
-    v idivm.views := (SELECT one FROM idivm.views one WHERE one.id = view_id);
+    v idivm.views := (SELECT planned FROM idivm.views planned WHERE planned.id = view_id);
     base text := 't' || view_id;
     log text := format('idivm_feed.%I', base);
     rows text := format('idivm_feed.%I', base || '_rows');
     columns record := idivm.columns_shown(v.definition);
     key integer[];
     hashed integer[];
-    shown text[];
+    column_names text[];
 BEGIN
     IF v.options ->> 'relation' IS DISTINCT FROM 'table' THEN
         RETURN;
@@ -258,8 +258,8 @@ BEGIN
             MESSAGE = format('%s has more than 799 columns, so that its changes do not fit into a row', v.relation),
             HINT = 'Leave out relation = table.';
     END IF;
-    shown := idivm.table_columns(v.relation);
-    key := coalesce(idivm.key_positions(v.state, columns.names), idivm.key_positions(v.relation, shown));
+    column_names := idivm.table_columns(v.relation);
+    key := coalesce(idivm.key_positions(v.state, columns.names), idivm.key_positions(v.relation, column_names));
     hashed := idivm.lookup(columns.names, columns.types, key);
     PERFORM idivm.drop_table_log(view_id);
     EXECUTE format('CREATE UNLOGGED TABLE %s (kind "char" NOT NULL, depth integer, %s)', log,
@@ -279,9 +279,9 @@ BEGIN
     EXECUTE format('CREATE OR REPLACE FUNCTION idivm_feed.%I(shown regclass, names text[], OUT changed bigint, OUT lost bigint)'
                    ' LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS %L', base || '_apply',
                    format(E'\nBEGIN\n    IF shown::text = %L AND names = %L THEN\n        %s\n        INTO changed, lost;\n    END IF;\nEND\n',
-                          v.relation::text, shown, idivm.showing(v.relation, log, shown, key, hashed)));
+                          v.relation::text, column_names, idivm.showing(v.relation, log, column_names, key, hashed)));
     EXECUTE format('REVOKE ALL ON FUNCTION idivm_feed.%I(regclass, text[]) FROM PUBLIC', base || '_apply');
-    PERFORM idivm.index_lookup(v.relation, shown, hashed, view_id);
+    PERFORM idivm.index_lookup(v.relation, column_names, hashed, view_id);
     PERFORM idivm.move_indexes(v.relation);
     PERFORM idivm.hand_over(view_id);
     IF fill THEN
@@ -440,19 +440,20 @@ AS $$
 DECLARE
     v record;
 BEGIN
-    SELECT one.relation AS shown, c.relowner <> p.proowner AS is_given INTO v
-    FROM idivm.views one JOIN pg_class c ON c.oid = one.relation AND c.relkind = 'r'
-    LEFT JOIN pg_proc p ON p.pronamespace = 'idivm_feed'::regnamespace AND p.proname = 't' || one.id || '_show'
-    WHERE one.id = view_id;
-    IF v.shown IS NULL OR v.is_given IS NULL THEN
+    SELECT planned.relation AS view, c.relowner <> p.proowner AS is_given INTO v
+    FROM idivm.views planned JOIN pg_class c ON c.oid = planned.relation AND c.relkind = 'r'
+    LEFT JOIN pg_proc p ON p.pronamespace = 'idivm_feed'::regnamespace AND p.proname = 't' || planned.id || '_show'
+    WHERE planned.id = view_id;
+    IF v.view IS NULL OR v.is_given IS NULL THEN
         RAISE object_not_in_prerequisite_state USING
-            MESSAGE = format('parts of %s are gone, by which refreshes reach the table', (SELECT one.name FROM idivm.views one WHERE one.id = view_id)),
+            MESSAGE = format('parts of %s are gone, by which refreshes reach the table',
+                             (SELECT planned.name FROM idivm.views planned WHERE planned.id = view_id)),
             HINT = 'Run idivm doctor, which makes them again.';
     END IF;
     IF v.is_given THEN
         PERFORM idivm.hand_over(view_id);
     END IF;
-    EXECUTE format('SELECT idivm_feed.%I($1, $2)', 't' || view_id || '_show') USING v.shown, whole;
+    EXECUTE format('SELECT idivm_feed.%I($1, $2)', 't' || view_id || '_show') USING v.view, whole;
 END
 $$;
 COMMENT ON FUNCTION idivm.show_table(integer, boolean) IS

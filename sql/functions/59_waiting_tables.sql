@@ -58,7 +58,7 @@ DECLARE
     base text := 'w' || ask_number;
     owner regrole := (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'idivm_def');
     definition regclass := idivm.show_query(format('idivm_def.%I', base), columns, query, path, false, view::text);
-    shown record;
+    output record;
 BEGIN
     EXECUTE format('DROP TRIGGER idivm_maintained ON %s', definition);
     IF view IN (SELECT idivm.relations_below(definition)) THEN
@@ -67,12 +67,12 @@ BEGIN
     DELETE FROM idivm.unplanned_views u WHERE u.relation = view;
     PERFORM idivm.ask_for_plan(view, options, settings);
     UPDATE idivm.unplanned_views u SET number = ask_number WHERE u.relation = view;
-    shown := idivm.columns_shown(definition);
+    output := idivm.columns_shown(definition);
     EXECUTE format('CREATE UNLOGGED TABLE idivm_feed.%I (kind "char" NOT NULL, depth integer, %s)', base,
                    (SELECT string_agg(format('o_%1$s %2$s, n_%1$s %2$s', t.number, t.name), ', ' ORDER BY t.number)
-                    FROM unnest(shown.types) WITH ORDINALITY AS t (name, number)));
+                    FROM unnest(output.types) WITH ORDINALITY AS t (name, number)));
     EXECUTE format('CREATE VIEW idivm_feed.%I AS SELECT %s FROM %s AS t', base || '_rows',
-                   idivm.feed_columns(shown.names, 't.%2$I AS c_%1$s'), definition);
+                   idivm.feed_columns(output.names, 't.%2$I AS c_%1$s'), definition);
     EXECUTE format('ALTER TABLE idivm_feed.%I OWNER TO %s', base, owner);
     EXECUTE format('ALTER VIEW idivm_feed.%I OWNER TO %s', base || '_rows', owner);
     EXECUTE format('ALTER VIEW %s OWNER TO %s', definition, owner);
@@ -87,7 +87,8 @@ CREATE OR REPLACE FUNCTION idivm.show_waiting(view regclass) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    u idivm.unplanned_views := (SELECT one FROM idivm.unplanned_views one WHERE one.relation = view AND one.number IS NOT NULL);
+    u idivm.unplanned_views := (
+        SELECT waiting FROM idivm.unplanned_views waiting WHERE waiting.relation = view AND waiting.number IS NOT NULL);
     definition regclass := idivm.waiting_query(u);
     columns record;
     hashed integer[];
@@ -111,7 +112,7 @@ BEGIN
     PERFORM idivm.index_lookup(view, idivm.table_columns(view), hashed, u.number::integer);
     changed := idivm.show_changes(view, 'w' || u.number, cardinality(columns.names),
                                   idivm.key_positions(view, idivm.table_columns(view)), hashed, true);
-    UPDATE idivm.unplanned_views one SET filled_at = begun WHERE one.relation = view;
+    UPDATE idivm.unplanned_views waiting SET filled_at = begun WHERE waiting.relation = view;
     RETURN changed;
 END
 $$;
@@ -167,15 +168,16 @@ DECLARE
     u idivm.unplanned_views;
 BEGIN
     FOR u IN
-        SELECT * FROM idivm.unplanned_views one
-        WHERE one.number IS NOT NULL AND idivm.may_change_catalog() AND idivm.owns(one.relation) IS NOT FALSE
-          AND (idivm.waiting_query(one) IS NULL OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = one.relation))
+        SELECT * FROM idivm.unplanned_views waiting
+        WHERE waiting.number IS NOT NULL AND idivm.may_change_catalog() AND idivm.owns(waiting.relation) IS NOT FALSE
+          AND (idivm.waiting_query(waiting) IS NULL
+               OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = waiting.relation))
     LOOP
         IF EXISTS (SELECT FROM pg_class c WHERE c.oid = u.relation) THEN
             RAISE WARNING '% is dropped, as something that it reads was dropped with CASCADE', u.relation;
             EXECUTE format('DROP TABLE %s CASCADE', u.relation);
         END IF;
-        DELETE FROM idivm.unplanned_views one WHERE one.relation = u.relation;
+        DELETE FROM idivm.unplanned_views waiting WHERE waiting.relation = u.relation;
     END LOOP;
 END
 $$;
