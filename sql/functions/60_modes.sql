@@ -49,13 +49,13 @@ AS $$
 DECLARE
     view_id integer;
     failed integer[] := '{}';
-    shown text;
+    view_name text;
     raises boolean;
     below text;
     state text;
     reason text;
     hint text;
-    again record;
+    retry record;
 BEGIN
     FOREACH view_id IN ARRAY view_ids LOOP
         SELECT coalesce(lower_view.relation::text, lower_view.name) INTO below
@@ -70,18 +70,18 @@ BEGIN
             PERFORM idivm.refresh_one(view_id, true);
         EXCEPTION WHEN OTHERS THEN
             GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, reason = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
-            SELECT coalesce(v.relation::text, v.name), v.options ->> 'on_error' = 'raise' INTO shown, raises
+            SELECT coalesce(v.relation::text, v.name), v.options ->> 'on_error' = 'raise' INTO view_name, raises
             FROM idivm.views v WHERE v.id = view_id;
             IF idivm.ends_refresh(state) THEN
                 RAISE;
             END IF;
-            again := idivm.recompute_after_error(view_id, true, state, reason, hint);
-            CONTINUE WHEN again.changed IS NOT NULL;
+            retry := idivm.recompute_after_error(view_id, true, state, reason, hint);
+            CONTINUE WHEN retry.changed IS NOT NULL;
             IF raises THEN
                 RAISE;
             END IF;
             IF NOT EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = view_id) THEN
-                RAISE WARNING 'the view % could not follow this change, and stays as it was: %', shown, reason
+                RAISE WARNING 'the view % could not follow this change, and stays as it was: %', view_name, reason
                     USING HINT = 'idivm status shows the reason; idivm refresh tries again.';
             END IF;
             reason := idivm.note_error(view_id, state, reason, hint);
@@ -248,7 +248,7 @@ DECLARE
     to_drop regclass[];
     source integer;
     index regclass;
-    one record;
+    duty record;
 BEGIN
     to_index := ARRAY(
         SELECT DISTINCT vs.source FROM idivm.view_sources vs JOIN idivm.views v ON v.id = vs.view
@@ -278,7 +278,7 @@ BEGIN
     FOREACH index IN ARRAY to_drop LOOP
         EXECUTE format('DROP INDEX %s', index);
     END LOOP;
-    FOR one IN
+    FOR duty IN
         WITH wanted AS (
             SELECT m.member::oid AS member, m.source, d.eager, d.on_commit
             FROM idivm.duties() d
@@ -297,7 +297,7 @@ BEGIN
         WHERE p.arguments IS DISTINCT FROM w.eager::text || E'\\000' || w.on_commit::text || E'\\000'
         ORDER BY 1, 2
     LOOP
-        PERFORM idivm.keep_by_triggers(one.member, one.source, one.gone, one.eager, one.on_commit);
+        PERFORM idivm.keep_by_triggers(duty.member, duty.source, duty.gone, duty.eager, duty.on_commit);
     END LOOP;
 END
 $$;
@@ -493,21 +493,21 @@ CREATE OR REPLACE FUNCTION idivm.capture_like(source integer, model regclass, mo
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    one record;
+    part record;
     place text := format(' ON %s ', model);
     written text;
 BEGIN
-    FOR one IN
-        SELECT p.oid, p.proname, regexp_replace(p.proname, '[0-9]+$', number::text) AS made, r.rolname AS owner
+    FOR part IN
+        SELECT p.oid, p.proname, regexp_replace(p.proname, '[0-9]+$', number::text) AS new_name, r.rolname AS owner
         FROM pg_proc p JOIN pg_roles r ON r.oid = p.proowner
         WHERE p.pronamespace = 'idivm_log'::regnamespace AND p.prorettype = 'trigger'::regtype
           AND p.proname ~ ('^s' || source || '_[a-z]+_' || model_number || '$')
     LOOP
-        EXECUTE replace(pg_get_functiondef(one.oid), format('FUNCTION idivm_log.%I()', one.proname),
-                        format('FUNCTION idivm_log.%I()', one.made));
-        EXECUTE format('ALTER FUNCTION idivm_log.%I() OWNER TO %I', one.made, one.owner);
+        EXECUTE replace(pg_get_functiondef(part.oid), format('FUNCTION idivm_log.%I()', part.proname),
+                        format('FUNCTION idivm_log.%I()', part.new_name));
+        EXECUTE format('ALTER FUNCTION idivm_log.%I() OWNER TO %I', part.new_name, part.owner);
     END LOOP;
-    FOR one IN
+    FOR part IN
         -- An event trigger runs this as a superuser, and the owner of the table can create triggers with the same names.
         -- Their conditions, columns and arguments are texts that may contain the name of the table.
         SELECT t.oid, t.tgname, t.tgenabled FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
@@ -516,15 +516,15 @@ BEGIN
           AND t.tgqual IS NULL AND t.tgattr = '' AND t.tgconstraint = 0
           AND encode(t.tgargs, 'escape') ~ E'^([0-9]*\\\\000)*$'
     LOOP
-        written := pg_get_triggerdef(one.oid);
+        written := pg_get_triggerdef(part.oid);
         CONTINUE WHEN strpos(written, place) = 0;
         written := overlay(written PLACING format(' ON %s ', member) FROM strpos(written, place) FOR length(place));
         written := replace(written, format('_%s()', model_number), format('_%s()', number));
         written := replace(written, format('(''%s'', ''%s''', source, model_number), format('(''%s'', ''%s''', source, number));
         EXECUTE written;
-        IF one.tgenabled IN ('A', 'R') THEN
+        IF part.tgenabled IN ('A', 'R') THEN
             EXECUTE format('ALTER TABLE %s ENABLE %s TRIGGER %I', member,
-                           CASE one.tgenabled WHEN 'A' THEN 'ALWAYS' ELSE 'REPLICA' END, one.tgname);
+                           CASE part.tgenabled WHEN 'A' THEN 'ALWAYS' ELSE 'REPLICA' END, part.tgname);
         END IF;
     END LOOP;
 END
@@ -538,32 +538,33 @@ CREATE OR REPLACE FUNCTION idivm.sync_partitions(source integer) RETURNS void
 AS $$
 DECLARE
     root regclass := (SELECT s.relation FROM idivm.sources s WHERE s.id = sync_partitions.source);
-    one record;
+    child record;
     model record;
     trigger_name name;
     routine regprocedure;
 BEGIN
-    FOR one IN
+    FOR child IN
         SELECT m.member, m.number, c.oid IS NOT NULL AS is_there
         FROM idivm.source_members m LEFT JOIN pg_class c ON c.oid = m.member
         WHERE m.source = sync_partitions.source AND m.member NOT IN (SELECT idivm.descendants(root)) ORDER BY m.number
     LOOP
         FOR trigger_name IN
             SELECT t.tgname FROM pg_trigger t
-            WHERE one.is_there AND t.tgrelid = one.member AND t.tgparentid = 0 AND t.tgname ~ ('^idivm_' || source || '_')
+            WHERE child.is_there AND t.tgrelid = child.member AND t.tgparentid = 0
+              AND t.tgname ~ ('^idivm_' || source || '_')
         LOOP
-            EXECUTE format('DROP TRIGGER %I ON %s', trigger_name, one.member);
+            EXECUTE format('DROP TRIGGER %I ON %s', trigger_name, child.member);
         END LOOP;
         FOR routine IN
             SELECT p.oid FROM pg_proc p
             WHERE p.pronamespace = 'idivm_log'::regnamespace AND p.prorettype = 'trigger'::regtype
-              AND p.proname ~ ('^s' || source || '_[a-z]+_' || one.number || '$')
+              AND p.proname ~ ('^s' || source || '_[a-z]+_' || child.number || '$')
         LOOP
             EXECUTE format('DROP FUNCTION %s', routine);
         END LOOP;
-        DELETE FROM idivm.source_members m WHERE m.source = sync_partitions.source AND m.number = one.number;
+        DELETE FROM idivm.source_members m WHERE m.source = sync_partitions.source AND m.number = child.number;
     END LOOP;
-    FOR one IN
+    FOR child IN
         INSERT INTO idivm.source_members (source, member, number, file)
         SELECT sync_partitions.source, d, (SELECT max(m.number) FROM idivm.source_members m WHERE m.source = sync_partitions.source)
                                           + row_number() OVER (ORDER BY d), c.relfilenode
@@ -575,8 +576,8 @@ BEGIN
         SELECT m.member, m.number INTO model
         FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member
         WHERE m.source = sync_partitions.source AND idivm.carries_capture(m.source, m.member)
-        ORDER BY c.relkind = (SELECT n.relkind FROM pg_class n WHERE n.oid = one.member) DESC, m.number LIMIT 1;
-        PERFORM idivm.capture_like(sync_partitions.source, model.member, model.number, one.member, one.number);
+        ORDER BY c.relkind = (SELECT n.relkind FROM pg_class n WHERE n.oid = child.member) DESC, m.number LIMIT 1;
+        PERFORM idivm.capture_like(sync_partitions.source, model.member, model.number, child.member, child.number);
     END LOOP;
 END
 $$;
@@ -587,24 +588,24 @@ CREATE OR REPLACE FUNCTION idivm.follow_partitions() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    one record;
+    root record;
 BEGIN
-    FOR one IN
+    FOR root IN
         SELECT s.id, s.relation FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation
         WHERE c.relkind = 'p' AND idivm.members_differ(s.id) ORDER BY s.id
     LOOP
         BEGIN
-            PERFORM idivm.sync_partitions(one.id);
-            PERFORM idivm.note_lost(one.id);
+            PERFORM idivm.sync_partitions(root.id);
+            PERFORM idivm.note_lost(root.id);
             -- Nobody logged the rows of an attached or detached partition. The change is noted at the commit, because a
             -- statement may be open.
             INSERT INTO idivm.commits (views)
-            SELECT d.eager || d.on_commit FROM idivm.duties() d WHERE d.source = one.id;
+            SELECT d.eager || d.on_commit FROM idivm.duties() d WHERE d.source = root.id;
         EXCEPTION WHEN OTHERS THEN
             IF idivm.ends_refresh(sqlstate) THEN
                 RAISE;
             END IF;
-            RAISE WARNING 'capture of % could not follow its partitions: %', one.relation, sqlerrm
+            RAISE WARNING 'capture of % could not follow its partitions: %', root.relation, sqlerrm
                 USING HINT = 'idivm refresh has it follow them; until then its views are recomputed.';
         END;
     END LOOP;

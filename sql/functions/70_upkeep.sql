@@ -393,10 +393,10 @@ CREATE OR REPLACE FUNCTION idivm.drop_states(view_id integer, keep_content boole
 AS $$
 DECLARE
     found_tables text;
-    one record;
+    state_view record;
 BEGIN
     PERFORM idivm.drop_enumeration(view_id);
-    FOR one IN
+    FOR state_view IN
         SELECT c.oid::regclass AS name, v.id IS NOT NULL AS kept, (
                    SELECT string_agg(concat_ws(' ',
                               'NULL::' || format_type(a.atttypid, a.atttypmod),
@@ -411,10 +411,10 @@ BEGIN
         -- dropped, the one that reads the other was created later.
         ORDER BY kept DESC, c.oid DESC
     LOOP
-        IF one.kept THEN
-            EXECUTE format('CREATE OR REPLACE VIEW %s AS SELECT %s WHERE false', one.name, one.columns);
+        IF state_view.kept THEN
+            EXECUTE format('CREATE OR REPLACE VIEW %s AS SELECT %s WHERE false', state_view.name, state_view.columns);
         ELSE
-            EXECUTE format('DROP VIEW %s', one.name);
+            EXECUTE format('DROP VIEW %s', state_view.name);
         END IF;
     END LOOP;
     SELECT string_agg(c.oid::regclass::text, ', ') INTO found_tables
@@ -467,11 +467,11 @@ BEGIN
     SELECT l.source FROM logs l
     WHERE CASE l.turn WHEN 0 THEN l.b ELSE l.a END > 0
        OR CASE l.turn WHEN 0 THEN l.a ELSE l.b END >= pages * current_setting('block_size')::bigint
-       OR (SELECT sum(one.a + one.b) FROM logs one)
+       OR (SELECT sum(log.a + log.b) FROM logs log)
           > least(pg_size_bytes(coalesce(idivm.database_setting('idivm.log_limit'), '1GB')),
                   (SELECT min(pg_size_bytes(v.options ->> 'log_limit')) FROM idivm.views v
                    WHERE v.options ? 'log_limit'
-                     AND EXISTS (SELECT FROM idivm.view_sources vs JOIN logs one USING (source) WHERE vs.view = v.id)))
+                     AND EXISTS (SELECT FROM idivm.view_sources vs JOIN logs log USING (source) WHERE vs.view = v.id)))
     ORDER BY l.source;
 END
 $$;

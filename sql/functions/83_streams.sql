@@ -44,7 +44,7 @@ CREATE OR REPLACE FUNCTION idivm.create_stream(
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    shown text := idivm.name_to_create(name, path);
+    qualified_name text := idivm.name_to_create(name, path);
     created regclass;
     kept text;
 BEGIN
@@ -59,9 +59,9 @@ BEGIN
             MESSAGE = format('a stream cannot read the format %s', format), HINT = 'Take csv, json, parquet or orc.';
     END IF;
     PERFORM set_config('search_path', path, true);
-    EXECUTE format('CREATE TABLE %s (%s)', shown, columns);
+    EXECUTE format('CREATE TABLE %s (%s)', qualified_name, columns);
     PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
-    created := shown::regclass;
+    created := qualified_name::regclass;
     kept := CASE
         WHEN EXISTS (SELECT FROM pg_constraint c WHERE c.conrelid = created AND c.contype IN ('p', 'u', 'x'))
             THEN 'a key'
@@ -82,9 +82,10 @@ BEGIN
                    ' FOR EACH STATEMENT EXECUTE FUNCTION idivm.guard_stream()', created);
     EXECUTE format('COMMENT ON TABLE %s IS %L', created,
                    format('The rows of this stream are in files (%s): SELECT finds none, views over it do.', array_to_string(paths, ', ')));
-    DELETE FROM idivm.streams s WHERE s.name = shown AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = s.relation);
+    DELETE FROM idivm.streams s
+    WHERE s.name = qualified_name AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = s.relation);
     INSERT INTO idivm.streams (name, relation, source, reading)
-    VALUES (shown, created, array_to_string(paths, ', '),
+    VALUES (qualified_name, created, array_to_string(paths, ', '),
             jsonb_strip_nulls(jsonb_build_object('paths', paths, 'format', format, 'options', options, 'op', op,
                                                  'where', condition, 'select', items)));
     RETURN created;

@@ -82,8 +82,8 @@ AS $$
           UNION ALL SELECT c.relowner FROM pg_class c WHERE c.relnamespace = to_regnamespace('cron') AND c.relname = 'job'
           UNION ALL (SELECT p.proowner FROM pg_proc p WHERE p.pronamespace = to_regnamespace('cron') AND p.proname = 'schedule' AND p.pronargs = 3 LIMIT 1)
           UNION ALL (SELECT p.proowner FROM pg_proc p WHERE p.pronamespace = to_regnamespace('cron') AND p.proname = 'unschedule'
-                     AND p.proargtypes::text = 'bigint'::regtype::oid::text LIMIT 1)) AS one (owner)
-    JOIN pg_roles r ON r.oid = one.owner
+                     AND p.proargtypes::text = 'bigint'::regtype::oid::text LIMIT 1)) AS owners (owner)
+    JOIN pg_roles r ON r.oid = owners.owner
 $$;
 COMMENT ON FUNCTION idivm.has_cron() IS 'whether pg_cron is installed in this database';
 
@@ -162,7 +162,7 @@ CREATE OR REPLACE FUNCTION idivm.sync_schedules() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    one record;
+    pair record;
     new_job bigint;
     stands boolean;
     name text := 'a view';
@@ -170,23 +170,24 @@ BEGIN
     IF NOT EXISTS (SELECT FROM idivm.cron_jobs) AND NOT idivm.has_cron() THEN
         RETURN;
     END IF;
-    FOR one IN
+    FOR pair IN
         SELECT s.view, s.schedule, j AS entry, j.id, j.job, j.times
         FROM idivm.schedules s FULL JOIN idivm.cron_jobs j ON j.relation = s.view
         WHERE (j.id IS NULL AND idivm.owns(s.view) OR j.role = current_user)
     LOOP
-        name := coalesce(one.view::text, 'a dropped view');
-        stands := one.id IS NOT NULL AND idivm.has_job(one.entry);
-        CONTINUE WHEN stands AND one.times = idivm.cron_times(one.schedule);
+        name := coalesce(pair.view::text, 'a dropped view');
+        stands := pair.id IS NOT NULL AND idivm.has_job(pair.entry);
+        CONTINUE WHEN stands AND pair.times = idivm.cron_times(pair.schedule);
         IF stands THEN
-            EXECUTE 'SELECT cron.unschedule($1)' USING one.job;
+            EXECUTE 'SELECT cron.unschedule($1)' USING pair.job;
         END IF;
-        DELETE FROM idivm.cron_jobs j WHERE j.id = one.id;
-        CONTINUE WHEN one.view IS NULL OR idivm.why_no_job(one.schedule) IS NOT NULL;
-        INSERT INTO idivm.cron_jobs (relation, job, times) VALUES (one.view, 0, idivm.cron_times(one.schedule)) RETURNING id INTO one.id;
+        DELETE FROM idivm.cron_jobs j WHERE j.id = pair.id;
+        CONTINUE WHEN pair.view IS NULL OR idivm.why_no_job(pair.schedule) IS NOT NULL;
+        INSERT INTO idivm.cron_jobs (relation, job, times) VALUES (pair.view, 0, idivm.cron_times(pair.schedule))
+        RETURNING id INTO pair.id;
         EXECUTE 'SELECT cron.schedule($1, $2, $3)' INTO new_job
-        USING 'idivm ' || one.id, idivm.cron_times(one.schedule), idivm.cron_command(one.id);
-        UPDATE idivm.cron_jobs j SET job = new_job WHERE j.id = one.id;
+        USING 'idivm ' || pair.id, idivm.cron_times(pair.schedule), idivm.cron_command(pair.id);
+        UPDATE idivm.cron_jobs j SET job = new_job WHERE j.id = pair.id;
     END LOOP;
 EXCEPTION WHEN OTHERS THEN
     IF idivm.ends_refresh(sqlstate) THEN
@@ -203,15 +204,15 @@ CREATE OR REPLACE FUNCTION idivm.follow_schedule(view regclass) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    one record;
+    entry record;
 BEGIN
     PERFORM idivm.sync_schedules();
-    SELECT s.schedule, s.runner INTO one FROM idivm.schedules s WHERE s.view = follow_schedule.view;
-    IF one.runner = 'idivm serve' THEN
+    SELECT s.schedule, s.runner INTO entry FROM idivm.schedules s WHERE s.view = follow_schedule.view;
+    IF entry.runner = 'idivm serve' THEN
         RAISE NOTICE 'idivm serve follows the schedule of %, because %', view,
-            coalesce(idivm.why_no_job(one.schedule), 'pg_cron did not take it');
+            coalesce(idivm.why_no_job(entry.schedule), 'pg_cron did not take it');
     END IF;
-    RETURN one.runner;
+    RETURN entry.runner;
 END
 $$;
 COMMENT ON FUNCTION idivm.follow_schedule(regclass) IS 'has a schedule followed, by pg_cron if this role may use it';
@@ -246,24 +247,24 @@ CREATE OR REPLACE FUNCTION idivm.view_of_schedule(id integer) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    one record;
+    entry record;
     every numeric;
 BEGIN
-    SELECT s.view, s.schedule, j.times INTO one
+    SELECT s.view, s.schedule, j.times INTO entry
     FROM idivm.cron_jobs j JOIN idivm.schedules s ON s.view = j.relation WHERE j.id = view_of_schedule.id;
     IF NOT FOUND THEN
         PERFORM idivm.sync_schedules();
         RETURN NULL;
     END IF;
-    every := idivm.schedule_seconds(one.schedule);
-    IF every > 60 AND one.times IN ('* * * * *', '0 * * * *') AND every <> 3600 THEN
+    every := idivm.schedule_seconds(entry.schedule);
+    IF every > 60 AND entry.times IN ('* * * * *', '0 * * * *') AND every <> 3600 THEN
         -- The job starts more often than the view is due.
         IF date_bin(make_interval(secs => every::double precision), now(), timestamptz 'epoch')
-           < date_trunc(CASE one.times WHEN '* * * * *' THEN 'minute' ELSE 'hour' END, now(), 'UTC') THEN
+           < date_trunc(CASE entry.times WHEN '* * * * *' THEN 'minute' ELSE 'hour' END, now(), 'UTC') THEN
             RETURN NULL;
         END IF;
     END IF;
-    RETURN (SELECT v.relation::text FROM idivm.views v WHERE v.relation = one.view AND NOT idivm.is_paused(v));
+    RETURN (SELECT v.relation::text FROM idivm.views v WHERE v.relation = entry.view AND NOT idivm.is_paused(v));
 END
 $$;
 

@@ -234,19 +234,19 @@ AS $$
 DECLARE
     wanted jsonb := idivm.checked_options(
         options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness, 'relation', create_view.relation)));
-    shown text := idivm.name_to_create(name, path);
+    qualified_name text := idivm.name_to_create(name, path);
     view regclass;
 BEGIN
-    IF to_regclass(shown) IS NOT NULL THEN
+    IF to_regclass(qualified_name) IS NOT NULL THEN
         IF if_not_exists THEN
-            RAISE NOTICE '% exists already, skipping', shown;
-            RETURN shown::regclass;
+            RAISE NOTICE '% exists already, skipping', qualified_name;
+            RETURN qualified_name::regclass;
         END IF;
         RAISE duplicate_table USING
-            MESSAGE = format('%s exists already', shown),
+            MESSAGE = format('%s exists already', qualified_name),
             HINT = 'Choose another name, drop it first, or use idivm.replace_view.';
     END IF;
-    view := idivm.show_query(shown, NULL, query, path, false);
+    view := idivm.show_query(qualified_name, NULL, query, path, false);
     PERFORM idivm.ask_for_plan(view, wanted, idivm.session_settings(), with_data);
     IF idivm.schedule_of(wanted) IS NOT NULL THEN
         PERFORM idivm.follow_schedule(view);

@@ -161,7 +161,7 @@ DECLARE
     above integer[] := '{}';
     tables regclass[];
     reader idivm.views;
-    shown record;
+    original record;
     relation text := view;
     properties text[];
     former oid;
@@ -188,21 +188,21 @@ BEGIN
                 MESSAGE = format('%s reads %s and cannot be planned again: %s', reader.relation, view, refusal);
         END IF;
         CONTINUE WHEN EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = reader.relation);
-        shown := idivm.query_of(reader);
+        original := idivm.query_of(reader);
         IF reader.relation = ANY (tables) THEN
-            PERFORM idivm.wait_as_table(reader.relation, shown.columns, shown.query, reader.options,
+            PERFORM idivm.wait_as_table(reader.relation, original.columns, original.query, reader.options,
                                         reader.settings || idivm.session_settings(), 'pg_catalog, pg_temp');
             CONTINUE;
         END IF;
         PERFORM idivm.ask_for_plan(reader.relation, reader.options, reader.settings || idivm.session_settings());
-        PERFORM idivm.show_query(reader.relation::text, shown.columns, shown.query, 'pg_catalog, pg_temp', true);
+        PERFORM idivm.show_query(reader.relation::text, original.columns, original.query, 'pg_catalog, pg_temp', true);
     END LOOP;
     IF view = ANY (tables) THEN
         PERFORM idivm.wait_as_table(view, columns, query, options, settings, path);
         PERFORM idivm.refuse_circle(view, above);
         PERFORM idivm.shape_waiting(view, above);
         PERFORM idivm.uninstall(id, true) FROM unnest(above || view_id) AS id;
-        PERFORM idivm.show_waiting(one) FROM unnest(tables) AS one;
+        PERFORM idivm.show_waiting(waiting) FROM unnest(tables) AS waiting;
         RETURN view;
     END IF;
     -- This precedes the change of the query, so that the event trigger for maintained views lets it pass.
@@ -230,7 +230,7 @@ BEGIN
         -- Upper views first, because they capture the content of the lower views.
         PERFORM idivm.uninstall(id, true) FROM unnest(above || view_id) AS id;
     END IF;
-    PERFORM idivm.show_waiting(one) FROM unnest(tables) AS one;
+    PERFORM idivm.show_waiting(waiting) FROM unnest(tables) AS waiting;
     RETURN view;
 END
 $$;
@@ -279,7 +279,7 @@ DECLARE
         options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness, 'relation', relation)));
     mode text := wanted ->> 'maintain';
     v idivm.views;
-    shown record;
+    original record;
 BEGIN
     PERFORM idivm.check_timing(idivm.options_of(view, view_id) || wanted);
     IF wanted = '{}' THEN
@@ -302,8 +302,8 @@ BEGIN
                 PERFORM idivm.set_feed(view_id);
             END IF;
         ELSE
-            shown := idivm.query_of(v);
-            PERFORM idivm.unplan(view, shown.columns, shown.query, v.options || wanted,
+            original := idivm.query_of(v);
+            PERFORM idivm.unplan(view, original.columns, original.query, v.options || wanted,
                                  v.settings || idivm.session_settings(), 'pg_catalog, pg_temp');
         END IF;
     END IF;
