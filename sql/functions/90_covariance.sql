@@ -143,31 +143,31 @@ DECLARE
     rows integer := idivm.triple_width(a);
     wide integer := idivm.triple_width(b);
     w integer := rows + wide - 1;
-    made double precision[] := coalesce(state, array_fill(0::double precision, ARRAY[w * (w + 1) / 2]));
+    triple double precision[] := coalesce(state, array_fill(0::double precision, ARRAY[w * (w + 1) / 2]));
     k integer := 0;
     place integer := 0;
 BEGIN
-    IF cardinality(made) <> w * (w + 1) / 2 OR cardinality(a) <> rows * (rows + 1) / 2
+    IF cardinality(triple) <> w * (w + 1) / 2 OR cardinality(a) <> rows * (rows + 1) / 2
        OR cardinality(b) <> wide * (wide + 1) / 2 THEN
         RAISE EXCEPTION 'triples of % and % numbers do not add up to one of %',
-            rows - 1, wide - 1, idivm.triple_width(made) - 1 USING ERRCODE = 'array_subscript_error';
+            rows - 1, wide - 1, idivm.triple_width(triple) - 1 USING ERRCODE = 'array_subscript_error';
     END IF;
     FOR i IN 1 .. rows LOOP
         FOR j IN i .. rows LOOP
             k := k + 1;
             place := place + 1;
-            made[k] := made[k] + a[place] * b[1];
+            triple[k] := triple[k] + a[place] * b[1];
         END LOOP;
         FOR j IN 2 .. wide LOOP
             k := k + 1;
-            made[k] := made[k] + a[i] * b[j];
+            triple[k] := triple[k] + a[i] * b[j];
         END LOOP;
     END LOOP;
     FOR i IN wide + 1 .. cardinality(b) LOOP
         k := k + 1;
-        made[k] := made[k] + a[1] * b[i];
+        triple[k] := triple[k] + a[1] * b[i];
     END LOOP;
-    RETURN made;
+    RETURN triple;
 END
 $$;
 COMMENT ON FUNCTION idivm.triple_step(double precision[], double precision[], double precision[]) IS
@@ -179,26 +179,26 @@ CREATE OR REPLACE FUNCTION idivm.triple_lift_step(state double precision[], time
 AS $$
 DECLARE
     w integer := cardinality(x) + 1;
-    made double precision[] := coalesce(state, array_fill(0::double precision, ARRAY[w * (w + 1) / 2]));
+    triple double precision[] := coalesce(state, array_fill(0::double precision, ARRAY[w * (w + 1) / 2]));
     y double precision[];
     k integer := 0;
 BEGIN
-    IF cardinality(made) <> w * (w + 1) / 2 THEN
-        RAISE EXCEPTION 'a triple of % numbers is not one of %', idivm.triple_width(made) - 1, w - 1
+    IF cardinality(triple) <> w * (w + 1) / 2 THEN
+        RAISE EXCEPTION 'a triple of % numbers is not one of %', idivm.triple_width(triple) - 1, w - 1
             USING ERRCODE = 'array_subscript_error';
     END IF;
     IF times = 0 OR array_position(x, NULL) IS NOT NULL OR 'NaN' = ANY (x)
        OR 'Infinity' = ANY (x) OR '-Infinity' = ANY (x) THEN
-        RETURN made;
+        RETURN triple;
     END IF;
     y := array_prepend(1::double precision, x);
     FOR i IN 1 .. w LOOP
         FOR j IN i .. w LOOP
             k := k + 1;
-            made[k] := made[k] + times * (y[i] * y[j]);
+            triple[k] := triple[k] + times * (y[i] * y[j]);
         END LOOP;
     END LOOP;
-    RETURN made;
+    RETURN triple;
 END
 $$;
 COMMENT ON FUNCTION idivm.triple_lift_step(double precision[], bigint, double precision[]) IS
@@ -211,7 +211,7 @@ CREATE OR REPLACE FUNCTION idivm.triple_products(t double precision[], places in
 AS $$
 DECLARE
     w integer := idivm.triple_width(t);
-    made double precision[] := '{}';
+    products double precision[] := '{}';
     k integer := 0;
     first integer;
 BEGIN
@@ -219,10 +219,10 @@ BEGIN
         FOR j IN i .. cardinality(places) LOOP
             first := least(places[i], places[j]);
             k := k + 1;
-            made[k] := t[first * w - first * (first - 1) / 2 + abs(places[i] - places[j]) + 1];
+            products[k] := t[first * w - first * (first - 1) / 2 + abs(places[i] - places[j]) + 1];
         END LOOP;
     END LOOP;
-    RETURN made;
+    RETURN products;
 END
 $$;
 

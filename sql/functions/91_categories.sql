@@ -136,14 +136,14 @@ CREATE OR REPLACE FUNCTION idivm.mixed_step(state idivm.mixed_state, VARIADIC x 
 AS $$
 DECLARE
     waiting idivm.mixed_triple[] := state.waiting;
-    made idivm.mixed_triple;
+    product idivm.mixed_triple;
 BEGIN
     IF array_position(x, NULL) IS NOT NULL THEN
         RETURN state;
     END IF;
-    made := idivm.mixed_product(x, ARRAY(SELECT generate_subscripts(x, 1)));
-    IF made IS NOT NULL THEN
-        waiting := waiting || made;
+    product := idivm.mixed_product(x, ARRAY(SELECT generate_subscripts(x, 1)));
+    IF product IS NOT NULL THEN
+        waiting := waiting || product;
     END IF;
     -- Rows are added in batches.
     IF cardinality(waiting) >= 100 THEN
@@ -201,7 +201,7 @@ BEGIN ATOMIC
     WITH single AS (
         SELECT t.i, t.a, t.v::double precision / (c).n AS p FROM unnest((c).terms) AS t
         WHERE t.j = 0 AND t.a IS NOT NULL
-    ), found (i, j, nats) AS (
+    ), entries (i, j, nats) AS (
         SELECT i, i, -sum(p * ln(p) ORDER BY a COLLATE "C") FROM single GROUP BY i
         UNION ALL
         SELECT t.i, t.j, sum(t.v::double precision / (c).n * ln(t.v::double precision / (c).n / l.p / r.p)
@@ -213,7 +213,7 @@ BEGIN ATOMIC
     SELECT array_agg(line.cells ORDER BY line.i)
     FROM (SELECT x AS i, array_agg(CASE WHEN f.nats < 0 THEN 0 ELSE f.nats END ORDER BY y) AS cells
           FROM generate_subscripts((c).categorical, 1) AS x CROSS JOIN generate_subscripts((c).categorical, 1) AS y
-          LEFT JOIN found AS f ON f.i = least(x, y) AND f.j = greatest(x, y)
+          LEFT JOIN entries AS f ON f.i = least(x, y) AND f.j = greatest(x, y)
           GROUP BY x) AS line;
 END;
 COMMENT ON FUNCTION idivm.mutual_information(idivm.mixed_covariance) IS
@@ -333,7 +333,7 @@ BEGIN
     IF terms[1].i IS DISTINCT FROM 0 OR terms[1].v <> n THEN
         RETURN ROW(n, NULL, NULL)::idivm.mixed_covariance;
     END IF;
-    places := ARRAY(SELECT DISTINCT one.i FROM unnest(terms) AS one WHERE one.j = 0 AND one.a IS NOT NULL);
+    places := ARRAY(SELECT DISTINCT term.i FROM unnest(terms) AS term WHERE term.j = 0 AND term.a IS NOT NULL);
     RETURN ROW(n, ARRAY(SELECT place = ANY (places) FROM generate_series(1, m) AS place ORDER BY place),
                terms[2:])::idivm.mixed_covariance;
 END
@@ -408,7 +408,8 @@ CREATE OR REPLACE FUNCTION idivm.compress_quickly(relation text, VARIADIC column
 AS $$
 BEGIN
     EXECUTE format('ALTER TABLE %s %s', relation::regclass, (
-        SELECT string_agg(format('ALTER COLUMN %I SET COMPRESSION lz4', one), ', ') FROM unnest(columns) AS one));
+        SELECT string_agg(format('ALTER COLUMN %I SET COMPRESSION lz4', column_name), ', ')
+        FROM unnest(columns) AS column_name));
 EXCEPTION WHEN feature_not_supported THEN
     NULL;
 END

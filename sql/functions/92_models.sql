@@ -54,7 +54,7 @@ DECLARE
     w integer := ((sqrt(4 * cardinality(a) + 1) + 1) / 2)::integer;
     k integer := w - 1;
     factor double precision;
-    found double precision[] := array_fill(0::double precision, ARRAY[k]);
+    weights double precision[] := array_fill(0::double precision, ARRAY[k]);
 BEGIN
     FOR i IN 1 .. k LOOP
         IF a[(i - 1) * w + i] <> 0 THEN
@@ -78,10 +78,10 @@ BEGIN
     END LOOP;
     FOR i IN 1 .. k LOOP
         IF a[(i - 1) * w + i] <> 0 THEN
-            found[i] := a[i * w] / a[(i - 1) * w + i];
+            weights[i] := a[i * w] / a[(i - 1) * w + i];
         END IF;
     END LOOP;
-    RETURN found;
+    RETURN weights;
 END
 $$;
 
@@ -104,7 +104,7 @@ DECLARE
     row_sum double precision;
     above double precision;
     below double precision;
-    made integer := 0;
+    rounds integer := 0;
 BEGIN
     -- The bound on the size of the first step.
     FOR i IN 1 .. k LOOP
@@ -129,7 +129,7 @@ BEGIN
             gradient[i] := g;
             steepest := greatest(steepest, abs(g));
         END LOOP;
-        EXIT WHEN NOT steepest > tolerance OR steepest = 'NaN' OR made >= steps;
+        EXIT WHEN NOT steepest > tolerance OR steepest = 'NaN' OR rounds >= steps;
         IF below > 0 THEN
             rate := above / below;
         END IF;
@@ -137,9 +137,9 @@ BEGIN
             moved[i] := -rate * gradient[i];
             x[i] := x[i] + moved[i];
         END LOOP;
-        made := made + 1;
+        rounds := rounds + 1;
     END LOOP;
-    RETURN x || made::double precision;
+    RETURN x || rounds::double precision;
 END
 $$;
 
