@@ -176,7 +176,7 @@ def test_settings_of_the_planner_stay_as_they_were(orc):
     ids = "array_fill(0, ARRAY[101])"
     with orc.connection.transaction():
         orc.connection.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off")
-        for question in ("drifted_views", "pending_views", "due", "troubled_views"):
+        for question in ("drifted_views", "pending_views", "work_of", "troubled_views"):
             orc.connection.execute(f"SELECT idivm.{question}({ids})")
             settings = (
                 "SELECT current_setting('enable_seqscan'), current_setting('enable_hashjoin')"
