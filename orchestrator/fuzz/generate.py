@@ -60,7 +60,7 @@ def generate(
 ) -> Case:
     """Return the case of a seed; its views use various strategies and modes, and its steps may load files.
 
-    In this share of the cases without loads, views compare rows with a time that moves.
+    `temporal_share` is the share of cases, among those without loads, whose views compare rows with a time that moves.
 
     >>> generate(7) == generate(7)
     True

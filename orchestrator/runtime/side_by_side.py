@@ -1,8 +1,8 @@
 """Do work on views in several sessions at once. Refresh them in one snapshot.
 
 The calling session exports its snapshot. Each worker, a session of its own, imports it, so that all of them see the
-same tables and logs, and refreshes portions of the views: views that read each other are in one portion. A worker for
-which none is left waits with its transaction open. When all wait, all commit at once; if one fails, all roll back.
+same tables and logs, and refreshes portions of the views: views that read each other are in one portion. A worker that
+finds no portion left waits with its transaction open. When all wait, all commit at once; if one fails, all roll back.
 """
 
 from __future__ import annotations

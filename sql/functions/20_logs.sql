@@ -163,7 +163,7 @@ END', format('FROM idivm_log.%I AS c
     WHERE %s', base, pending)));
     EXECUTE format(
         'CREATE OR REPLACE FUNCTION idivm_log.%I(since idivm.watermark) RETURNS boolean'
-        -- Its caller may have statements planned anew each time.
+        -- Without this setting, the custom plans that idivm.plan_for_many forces in a caller would apply here too.
         ' LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS %L',
         base || '_any', format('DECLARE
     late_a tid := idivm.last_page(%2$L);

@@ -311,7 +311,6 @@ BEGIN
         -- What is repaired below must reach the synchronous views above.
         ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids || synchronous) AS id);
         due := ordered;
-        drifted := NULL;
         IF snapshot_is_fixed THEN
             SELECT work.due, work.drifted INTO due, drifted FROM idivm.work_of(ordered) AS work;
         END IF;

@@ -59,13 +59,13 @@ REVOKE EXECUTE ON FUNCTION
     idivm.collect(integer),
     idivm.collect_source(integer, integer),
     idivm.collectable(integer[], integer),
-    idivm.work_of(integer[], integer[]),
     idivm.is_due(integer[]),
     idivm.note_turns(integer[]),
     idivm.refresh_views(integer[]),
     idivm.status_of_gate(integer),
     idivm.turn_logs(integer[], integer),
-    idivm.view_status()
+    idivm.view_status(),
+    idivm.work_of(integer[], integer[])
 FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION idivm.allow_refreshes(who regrole) RETURNS void

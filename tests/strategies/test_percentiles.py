@@ -27,7 +27,7 @@ ALONE = (
     "percentile_disc(0.4) WITHIN GROUP (ORDER BY at)",
     "mode() WITHIN GROUP (ORDER BY n DESC)",
 )
-"""Aggregates that are alone in their views. Beside others, a small group is computed anew."""
+"""The only aggregate of its view, each. With several aggregates, a small group is recomputed from its rows instead."""
 
 
 def change(orc, rng):

@@ -213,31 +213,22 @@ class Sources:
             item = SQL("generate_series(1, abs(mod({}, 3)) + 1) AS {} (num)").format(
                 self.make.value("int", left.scope, 0).sql, alias
             )
-        elif roll < 0.8:
-            fields = (Field("one", "int"), Field("two", "text"))
-            item = SQL(
-                "jsonb_to_recordset(jsonb_build_array(jsonb_build_object('one', {}, 'two', {})))"
-                " AS {} (one int, two text)"
-            ).format(
-                self.make.value("int", left.scope, 0).sql,
-                self.make.value("text", left.scope, 0).sql,
-                alias,
-            )
-        elif roll < 0.9:
-            fields = (Field("one", "int"), Field("two", "text"))
-            item = SQL("LATERAL (SELECT {} AS one, {} AS two WHERE {}) AS {}").format(
-                self.make.value("int", left.scope, 0).sql,
-                self.make.value("text", left.scope, 0).sql,
-                self.make.condition(left.scope),
-                alias,
-            )
         else:
             fields = (Field("one", "int"), Field("two", "text"))
-            item = SQL("LATERAL (VALUES ({}, {}), (1, 'a')) AS {} (one, two)").format(
-                self.make.value("int", left.scope, 0).sql,
-                self.make.value("text", left.scope, 0).sql,
-                alias,
-            )
+            values = [self.make.value(field.family, left.scope, 0).sql for field in fields]
+            if roll < 0.8:
+                item = SQL(
+                    "jsonb_to_recordset(jsonb_build_array(jsonb_build_object('one', {}, 'two', {})))"
+                    " AS {} (one int, two text)"
+                ).format(*values, alias)
+            elif roll < 0.9:
+                item = SQL("LATERAL (SELECT {} AS one, {} AS two WHERE {}) AS {}").format(
+                    *values, self.make.condition(left.scope), alias
+                )
+            else:
+                item = SQL("LATERAL (VALUES ({}, {}), (1, 'a')) AS {} (one, two)").format(
+                    *values, alias
+                )
         joint = SQL("{} CROSS JOIN {}" if self.rng.random() < 0.6 else "{} LEFT JOIN {} ON true")
         return left.joined(joint.format(left.sql, item), Source(alias, Relation(alias, fields)))
 
