@@ -126,7 +126,7 @@ def check(options: argparse.Namespace) -> int:
     else:
         for report in reports:
             if report.error:
-                print(f"{report.view}: NOT REFRESHED, {report.error}")
+                print(f"{report.view}: NOT COMPARED, {report.error}")
                 continue
             outcome = (
                 "equal"

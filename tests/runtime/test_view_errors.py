@@ -270,6 +270,24 @@ def test_check_says_which_view_could_not_be_refreshed(shop):
     }
 
 
+def test_check_says_which_query_fails_and_compares_the_other_views(orc):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE broken (); INSERT INTO t VALUES (1)")
+    orc.connection.execute(
+        """
+        CREATE FUNCTION same(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+        $$BEGIN IF EXISTS (SELECT FROM public.broken) THEN RAISE 'it is broken'; END IF; RETURN n; END$$
+        """
+    )
+    orc.execute("CREATE VIEW fails AS SELECT id, same(id) AS s FROM t; CREATE VIEW other AS SELECT id FROM t")
+    assert all(report.equal for report in orc.check())
+    orc.execute("INSERT INTO broken DEFAULT VALUES")
+    reports = {report.view: (report.equal, report.error) for report in orc.check()}
+    assert reports == {
+        "fails": (False, "its query fails: it is broken."),
+        "other": (True, None),
+    }
+
+
 def test_a_view_that_cannot_be_planned_anew_keeps_back_no_other(shop, monkeypatch):
     shop.execute(
         "CREATE TABLE k (id int PRIMARY KEY, n int); CREATE VIEW keyed AS SELECT id, n FROM k"
@@ -310,7 +328,7 @@ def test_the_command_line(shop, dsn, capsys):
     assert "division by zero" in idivm("list")[1]
     status, out, _ = idivm("check")
     assert status == 1
-    assert "inverse: NOT REFRESHED, division by zero" in out
+    assert "inverse: NOT COMPARED, division by zero" in out
     with orchestrator.connect(dsn) as other:
         mend_it(other)
     assert idivm("refresh")[0] == 0

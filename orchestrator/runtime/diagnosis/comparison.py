@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import psycopg
 from psycopg import Connection
 from psycopg.sql import SQL, Literal
 
@@ -16,6 +17,8 @@ from orchestrator.errors import RightsError
 from orchestrator.planning import notices
 from orchestrator.runtime import refresh
 from orchestrator.runtime.diagnosis import answers
+from orchestrator.runtime.diagnosis.check import CheckResult
+from orchestrator.runtime.errors import explain
 from orchestrator.sqltext import SEARCH_PATH
 
 
@@ -30,7 +33,7 @@ class CheckReport:
     missing_rows: tuple[str, ...] = ()
     surplus_rows: tuple[str, ...] = ()
     error: str | None = None
-    """Why the view could not be refreshed. Such a view is not compared."""
+    """Why the view could not be refreshed, or why its query fails. Such a view is not compared."""
     notes: tuple[str, ...] = ()
     """Which columns were not compared exactly, and why."""
 
@@ -103,18 +106,15 @@ def compare(connection: Connection[Any], view: ViewInfo) -> CheckReport:
     """
     if view.error:
         return CheckReport(view.name, False, 0, 0, error=view.error)
-    # Evaluate the definition with the settings of a refresh. The savepoint restores the old settings.
-    with connection.transaction(force_rollback=True):
-        catalog.take_settings(connection, {**view.settings, "search_path": SEARCH_PATH})
-        try:
-            catalog.refuse_forbidden(connection, view.id, view.name)
-        except RightsError as reason:
-            return CheckReport(view.name, False, 0, 0, error=str(reason))
-        relation = catalog.relation_name(connection, view)
-        again = SQL("SELECT idivm.refresh_views(ARRAY[{}])").format(Literal(view.id))
-        result = answers.check_view(
-            connection, relation, view.id, again if view.time_dependent else None
-        )
+    try:
+        result = _result(connection, view)
+    except RightsError as reason:
+        return CheckReport(view.name, False, 0, 0, error=str(reason))
+    except (psycopg.OperationalError, psycopg.InternalError):
+        # They concern the connection or the transaction, not this view.
+        raise
+    except psycopg.Error as error:
+        return CheckReport(view.name, False, 0, 0, error=str(explain(error, "its query fails")))
     return CheckReport(
         view.name,
         result.equal,
@@ -124,3 +124,15 @@ def compare(connection: Connection[Any], view: ViewInfo) -> CheckReport:
         result.surplus_samples,
         notes=result.notes,
     )
+
+
+def _result(connection: Connection[Any], view: ViewInfo) -> CheckResult:
+    """Compare with the settings of a refresh, which the savepoint takes back."""
+    with connection.transaction(force_rollback=True):
+        catalog.take_settings(connection, {**view.settings, "search_path": SEARCH_PATH})
+        catalog.refuse_forbidden(connection, view.id, view.name)
+        relation = catalog.relation_name(connection, view)
+        again = SQL("SELECT idivm.refresh_views(ARRAY[{}])").format(Literal(view.id))
+        return answers.check_view(
+            connection, relation, view.id, again if view.time_dependent else None
+        )
