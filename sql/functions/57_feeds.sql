@@ -17,17 +17,19 @@ DECLARE
     number bigint;
 BEGIN
     -- A restored dump may hold the number of this transaction, but not its time.
-    UPDATE idivm_feed.feeds f
-    SET refresh = nextval('idivm_feed.refresh_numbers'), xid = pg_current_xact_id(), at = transaction_timestamp()
-    WHERE f.id = feed AND (f.xid = pg_current_xact_id() AND f.at = transaction_timestamp()) IS NOT TRUE
-    RETURNING f.refresh INTO number;
+    WITH begun AS (
+        UPDATE idivm_feed.feeds f
+        SET refresh = nextval('idivm_feed.refresh_numbers'), xid = pg_current_xact_id(), at = transaction_timestamp()
+        WHERE f.id = feed_refresh.feed AND (f.xid = pg_current_xact_id() AND f.at = transaction_timestamp()) IS NOT TRUE
+        RETURNING f.refresh
+    )
+    INSERT INTO idivm_feed.refreshes AS r
+    SELECT feed_refresh.feed, b.refresh, pg_current_xact_id(), clock_timestamp() FROM begun b
+    RETURNING r.refresh INTO number;
     IF number IS NULL THEN
-        SELECT f.refresh INTO number FROM idivm_feed.feeds f WHERE f.id = feed;
-    ELSE
-        INSERT INTO idivm_feed.refreshes VALUES (feed, number, pg_current_xact_id(), clock_timestamp());
-        IF number % 256 = 0 THEN
-            PERFORM idivm.trim_feed(feed);
-        END IF;
+        RETURN (SELECT f.refresh FROM idivm_feed.feeds f WHERE f.id = feed_refresh.feed);
+    ELSIF number % 256 = 0 THEN
+        PERFORM idivm.trim_feed(feed);
     END IF;
     RETURN number;
 END
@@ -142,9 +144,10 @@ DECLARE
     log text := format('idivm_feed.%I', 'f' || feed || '_' || f.epoch);
 BEGIN
     INSERT INTO idivm_feed.epochs VALUES (feed, f.epoch, f.columns);
-    EXECUTE format('CREATE TABLE %s (refresh bigint NOT NULL, seq bigint GENERATED ALWAYS AS IDENTITY, kind "char" NOT NULL, %s, PRIMARY KEY (refresh, seq))',
+    EXECUTE format('CREATE TABLE %s (refresh bigint NOT NULL, seq bigint GENERATED ALWAYS AS IDENTITY (CACHE 100), kind "char" NOT NULL, %s)',
                    log, (SELECT string_agg(format('o_%1$s %2$s, n_%1$s %2$s', t.number, t.name), ', ' ORDER BY t.number)
                          FROM unnest(f.types) WITH ORDINALITY AS t (name, number)));
+    EXECUTE format('CREATE INDEX ON %s (refresh)', log);
     PERFORM idivm.show_feed(feed);
 END
 $$;
@@ -347,6 +350,7 @@ BEGIN
     LOOP
         EXECUTE format('DROP %s %s %s', object.kind, object.name, CASE object.kind WHEN 'TABLE' THEN '' ELSE 'CASCADE' END);
     END LOOP;
+    DELETE FROM idivm_feed.refreshes r WHERE r.feed = old.id;
     RETURN NULL;
 END
 $$;
