@@ -322,10 +322,10 @@ PG_FUNCTION_INFO_V1(idivm_run_program);
 Datum
 idivm_run_program(PG_FUNCTION_ARGS)
 {
-	LOCAL_FCINFO(call, 2);
+	LOCAL_FCINFO(call, 3);
 	FmgrInfo	function;
 	char		name[NAMEDATALEN];
-	Oid			types[] = {get_fn_expr_argtype(fcinfo->flinfo, 1), BOOLOID};
+	Oid			types[] = {get_fn_expr_argtype(fcinfo->flinfo, 1), BOOLOID, BOOLOID};
 	Oid			program;
 	Datum		done;
 
@@ -333,8 +333,8 @@ idivm_run_program(PG_FUNCTION_ARGS)
 	program = function_named("idivm_state", name, types, lengthof(types));
 	require_rights("idivm_state", program, name);
 	fmgr_info(program, &function);
-	InitFunctionCallInfoData(*call, &function, 2, InvalidOid, NULL, NULL);
-	for (int i = 0; i < 2; i++)
+	InitFunctionCallInfoData(*call, &function, lengthof(types), InvalidOid, NULL, NULL);
+	for (int i = 0; i < lengthof(types); i++)
 		call->args[i] = fcinfo->args[i + 1];
 	done = FunctionCallInvoke(call);
 	if (call->isnull)

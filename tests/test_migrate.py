@@ -333,3 +333,19 @@ def test_functions_that_idivm_made_are_as_the_newest_migration_has_them(orc, tmp
     (tmp_path / f"{len(shipped().migrations) + 1:04}_more.sql").write_text("SELECT 1")
     assert len(migrate(orc.connection, tmp_path)) == 1
     assert orc.connection.execute(look).fetchone() == (source,)
+
+
+def test_a_catalog_whose_functions_have_former_names_of_parameters_is_brought_up_to_date(orc):
+    connection = orc.connection
+    connection.execute(
+        "DROP FUNCTION idivm.has_entries(regclass, regclass), idivm.table_columns(regclass);"
+        "CREATE FUNCTION idivm.has_entries(one regclass, other regclass) RETURNS boolean LANGUAGE sql RETURN true;"
+        "CREATE FUNCTION idivm.table_columns(shown regclass) RETURNS text[] LANGUAGE sql RETURN '{}'::text[];"
+        "DELETE FROM idivm.migrations WHERE number = 5; UPDATE idivm.declarations SET checksum = ''"
+    )
+    assert "0005_parameter_names" in migrate(connection)
+    names = connection.execute(
+        "SELECT proargnames[1] FROM pg_proc WHERE pronamespace = 'idivm'::regnamespace"
+        " AND proname IN ('has_entries', 'table_columns') ORDER BY proname"
+    ).fetchall()
+    assert names == [("segment",), ("view",)]

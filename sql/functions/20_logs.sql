@@ -567,9 +567,9 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION idivm.has_entries(one regclass, other regclass) RETURNS boolean
+CREATE OR REPLACE FUNCTION idivm.has_entries(segment regclass, other regclass) RETURNS boolean
     LANGUAGE sql
-    RETURN pg_catalog.pg_relation_size(one) > 0 OR pg_catalog.pg_relation_size(other) > 0;
+    RETURN pg_catalog.pg_relation_size(segment) > 0 OR pg_catalog.pg_relation_size(other) > 0;
 COMMENT ON FUNCTION idivm.has_entries(regclass, regclass) IS
     'whether there is anything in one of the two segments of a log';
 

@@ -32,10 +32,10 @@ COMMENT ON FUNCTION idivm.is_shown(integer) IS
     'whether the relation of a view still shows the maintained content; true if there is none';
 
 -- Store where PostgreSQL keeps the query of the relation of a view, so that most checks need no comparison of text.
-CREATE OR REPLACE FUNCTION idivm.note_shown(view_id integer, made regclass) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.note_shown(view_id integer, created regclass) RETURNS void
     LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
-    UPDATE idivm.views v SET shown = idivm.place_of(made) WHERE v.id = view_id
+    UPDATE idivm.views v SET shown = idivm.place_of(created) WHERE v.id = view_id
 $$;
 
 -- Return why plain SQL cannot refresh a view, or NULL if it can.

@@ -1,9 +1,9 @@
 -- Functions that the refresh programs of all views call. A program runs with the rights of the owner of its view.
 
 -- Return the bytes of both segments of a log. A program reads the log only if it has any.
-CREATE OR REPLACE FUNCTION idivm.log_bytes(one regclass, other regclass) RETURNS bigint
+CREATE OR REPLACE FUNCTION idivm.log_bytes(segment regclass, other regclass) RETURNS bigint
     LANGUAGE sql
-    RETURN pg_catalog.pg_relation_size(one) + pg_catalog.pg_relation_size(other);
+    RETURN pg_catalog.pg_relation_size(segment) + pg_catalog.pg_relation_size(other);
 COMMENT ON FUNCTION idivm.log_bytes(regclass, regclass) IS 'the bytes of both segments of a log';
 
 -- Return the number of rows of a diff; a variable without rows is NULL.
@@ -109,7 +109,8 @@ COMMENT ON FUNCTION idivm.gather_rows(text) IS
 
 -- Stop a recompute if the program no longer fits the view. The program identifies the rows of `keyed_sources` by
 -- their keys.
-CREATE OR REPLACE FUNCTION idivm.require_valid_plan(view_id integer, shown text, keyed_sources integer[]) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.require_valid_plan(view_id integer, view_name text, keyed_sources integer[])
+    RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -134,11 +135,11 @@ DECLARE
 BEGIN
     IF stream IS NOT NULL THEN
         RAISE object_not_in_prerequisite_state USING
-            MESSAGE = format('%s can only be computed anew from the files of the stream %s', shown, stream),
+            MESSAGE = format('%s can only be computed anew from the files of the stream %s', view_name, stream),
             HINT = 'Run idivm refresh, which reads them.';
     ELSIF reason IS NOT NULL THEN
         RAISE object_not_in_prerequisite_state USING
-            MESSAGE = format(reason, shown), HINT = 'Refresh it once by idivm refresh, which plans it again.';
+            MESSAGE = format(reason, view_name), HINT = 'Refresh it once by idivm refresh, which plans it again.';
     END IF;
 END
 $$;

@@ -71,7 +71,7 @@ COMMENT ON FUNCTION idivm.run_over(regclass, text, text, text) IS
 -- and the others keep their values. The function runs with the settings of an ordinary query, not with the settings of
 -- the calling program, and with the rights of the caller.
 CREATE OR REPLACE FUNCTION idivm.recompute_state(state regclass, key text[], nullable text[], together text[], query text,
-                                                 shown text[] DEFAULT NULL)
+                                                 column_names text[] DEFAULT NULL)
     RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
     SET max_parallel_workers_per_gather = 0 SET join_collapse_limit = 8 SET enable_nestloop = on
@@ -80,8 +80,8 @@ AS $$
 DECLARE
     columns text[] := ARRAY(SELECT quote_ident(a.attname) FROM pg_attribute a
                             WHERE a.attrelid = state AND a.attnum > 0 AND NOT a.attisdropped
-                              AND coalesce(a.attname = ANY (shown), true)
-                            ORDER BY coalesce(array_position(shown, a.attname::text), a.attnum));
+                              AND coalesce(a.attname = ANY (column_names), true)
+                            ORDER BY coalesce(array_position(column_names, a.attname::text), a.attnum));
     listed text := array_to_string(columns, ', ');
     old_row text := 't.' || array_to_string(columns, ', t.');
     new_row text := 'f.' || array_to_string(columns, ', f.');

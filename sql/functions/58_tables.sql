@@ -12,7 +12,7 @@
 -- part of dumps, and keeps users from dropping these columns.
 
 -- Return the columns of a table that show the columns of the query, in the order of the query.
-CREATE OR REPLACE FUNCTION idivm.table_columns(shown regclass) RETURNS text[]
+CREATE OR REPLACE FUNCTION idivm.table_columns(view regclass) RETURNS text[]
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
@@ -20,7 +20,7 @@ BEGIN
         SELECT array_agg(a.attname::text ORDER BY k.place)
         FROM pg_trigger t CROSS JOIN LATERAL unnest(t.tgattr::int2[]) WITH ORDINALITY AS k (attnum, place)
         JOIN pg_attribute a ON a.attrelid = t.tgrelid AND a.attnum = k.attnum
-        WHERE t.tgrelid = shown AND t.tgname = 'idivm_columns');
+        WHERE t.tgrelid = view AND t.tgname = 'idivm_columns');
 END
 $$;
 COMMENT ON FUNCTION idivm.table_columns(regclass) IS
@@ -70,7 +70,7 @@ COMMENT ON FUNCTION idivm.refuse_direct_write() IS 'trigger that refuses to writ
 
 -- Say what an object on a table that a column takes along is, and drop triggers, which PostgreSQL does not drop itself.
 -- Policies and views keep the column, with PostgreSQL's error.
-CREATE OR REPLACE FUNCTION idivm.lose_column(shown regclass, name text) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.lose_column(view regclass, name text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -82,17 +82,17 @@ BEGIN
         JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum
         LEFT JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid AND NOT t.tgisinternal
         LEFT JOIN pg_class i ON d.classid = 'pg_class'::regclass AND i.oid = d.objid
-        WHERE a.attrelid = shown AND a.attname = lose_column.name
+        WHERE a.attrelid = view AND a.attname = lose_column.name
           AND (d.classid IN ('pg_constraint'::regclass, 'pg_statistic_ext'::regclass) OR t.oid IS NOT NULL
                OR i.relkind = 'i' AND i.relname NOT LIKE '%\_idivm')
         ORDER BY 1
     LOOP
-        RAISE NOTICE '% is dropped, because % no longer has the column % as it was', lost.description, shown, name;
+        RAISE NOTICE '% is dropped, because % no longer has the column % as it was', lost.description, view, name;
         IF lost.tgname IS NOT NULL THEN
-            EXECUTE format('DROP TRIGGER %I ON %s', lost.tgname, shown);
+            EXECUTE format('DROP TRIGGER %I ON %s', lost.tgname, view);
         END IF;
     END LOOP;
-    EXECUTE format('ALTER TABLE %s DROP COLUMN %I', shown, name);
+    EXECUTE format('ALTER TABLE %s DROP COLUMN %I', view, name);
 END
 $$;
 
@@ -203,7 +203,7 @@ COMMENT ON FUNCTION idivm.lookup(text[], text[], integer[]) IS
     'the positions of the columns by whose hash the rows of a change are found in the table of a view';
 
 -- Give a table the index by which the rows of a change are found, under a name with a number, and drop others.
-CREATE OR REPLACE FUNCTION idivm.index_lookup(shown regclass, names text[], hashed integer[], number integer) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.index_lookup(view regclass, names text[], hashed integer[], number integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -214,7 +214,7 @@ BEGIN
     FOR found_index IN
         SELECT i.indexrelid::regclass AS name, pg_get_expr(i.indexprs, i.indrelid) AS expression
         FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-        WHERE i.indrelid = shown AND c.relname LIKE '%\_idivm'
+        WHERE i.indrelid = view AND c.relname LIKE '%\_idivm'
     LOOP
         IF found_index.expression = expression THEN
             expression := NULL;
@@ -224,7 +224,7 @@ BEGIN
     END LOOP;
     IF expression IS NOT NULL THEN
         EXECUTE format('CREATE INDEX %I ON %s ((%s))',
-                       left((SELECT c.relname FROM pg_class c WHERE c.oid = shown), 40) || '_' || number || '_idivm', shown, expression);
+                       left((SELECT c.relname FROM pg_class c WHERE c.oid = view), 40) || '_' || number || '_idivm', view, expression);
     END IF;
 END
 $$;
@@ -313,7 +313,7 @@ END
 $$;
 
 -- Store the indexes of a table that becomes a view, for the content, and say what the view cannot have.
-CREATE OR REPLACE FUNCTION idivm.keep_indexes(shown regclass) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.keep_indexes(view regclass) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -322,17 +322,17 @@ BEGIN
     FOR index IN
         SELECT i.indexrelid AS oid, EXISTS (SELECT FROM idivm.index_code(i.indexrelid)) AS has_code
         FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-        WHERE i.indrelid = shown AND c.relname NOT LIKE '%\_idivm' ORDER BY i.indexrelid
+        WHERE i.indrelid = view AND c.relname NOT LIKE '%\_idivm' ORDER BY i.indexrelid
     LOOP
         IF NOT index.has_code THEN
-            PERFORM idivm.note_index(shown, index.oid);
+            PERFORM idivm.note_index(view, index.oid);
         END IF;
     END LOOP;
-    IF EXISTS (SELECT FROM pg_constraint k WHERE shown IN (k.conrelid, k.confrelid) AND k.contype <> 'n')
-       OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = shown AND NOT t.tgisinternal AND t.tgname NOT IN ('idivm_maintained', 'idivm_columns'))
-       OR EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = shown) OR EXISTS (SELECT FROM pg_statistic_ext e WHERE e.stxrelid = shown)
-       OR EXISTS (SELECT FROM pg_publication_rel p WHERE p.prrelid = shown) THEN
-        RAISE NOTICE '% becomes a view, and loses its constraints, triggers, policies, statistics and publications', shown;
+    IF EXISTS (SELECT FROM pg_constraint k WHERE view IN (k.conrelid, k.confrelid) AND k.contype <> 'n')
+       OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = view AND NOT t.tgisinternal AND t.tgname NOT IN ('idivm_maintained', 'idivm_columns'))
+       OR EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = view) OR EXISTS (SELECT FROM pg_statistic_ext e WHERE e.stxrelid = view)
+       OR EXISTS (SELECT FROM pg_publication_rel p WHERE p.prrelid = view) THEN
+        RAISE NOTICE '% becomes a view, and loses its constraints, triggers, policies, statistics and publications', view;
     END IF;
 END
 $$;
@@ -477,7 +477,7 @@ COMMENT ON FUNCTION idivm.table_is_whole(integer) IS
 -- Return why changes cannot be shown in a table: what would change the rows on their way, run after the refresh with
 -- the rights of others, or call code that the owner of the table does not trust. Before PostgreSQL 18, deferred triggers
 -- run with the rights of the role that commits. The code of the table could queue some, so this role has to trust it.
-CREATE OR REPLACE FUNCTION idivm.unfit_table(shown regclass, OUT reason text, OUT remedy text)
+CREATE OR REPLACE FUNCTION idivm.unfit_table(view regclass, OUT reason text, OUT remedy text)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
@@ -491,32 +491,32 @@ BEGIN
                                JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refobjid >= 16384
                                                AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
                                WHERE i.indrelid = c.oid)
-        FROM pg_class c WHERE c.oid = shown) THEN
+        FROM pg_class c WHERE c.oid = view) THEN
         RETURN;
     END IF;
-    SELECT format('the trigger %I of %s runs BEFORE each row, and could change or skip it', t.tgname, shown), 'Make it an AFTER trigger.'
+    SELECT format('the trigger %I of %s runs BEFORE each row, and could change or skip it', t.tgname, view), 'Make it an AFTER trigger.'
     INTO reason, remedy FROM pg_trigger t
-    WHERE t.tgrelid = shown AND NOT t.tgisinternal AND t.tgtype & 3 = 3 AND t.tgenabled <> 'D';
+    WHERE t.tgrelid = view AND NOT t.tgisinternal AND t.tgtype & 3 = 3 AND t.tgenabled <> 'D';
     IF reason IS NULL THEN
-        SELECT format('the rule %I of %s could change what is written to it', r.rulename, shown), 'Drop the rule.'
-        INTO reason, remedy FROM pg_rewrite r WHERE r.ev_class = shown;
+        SELECT format('the rule %I of %s could change what is written to it', r.rulename, view), 'Drop the rule.'
+        INTO reason, remedy FROM pg_rewrite r WHERE r.ev_class = view;
     END IF;
     IF reason IS NULL THEN
         SELECT format('the constraint trigger %I of %s can be deferred to the commit, where it would run with the rights of'
-                      ' whoever refreshes', t.tgname, shown), 'Make it NOT DEFERRABLE.'
-        INTO reason, remedy FROM pg_trigger t WHERE t.tgrelid = shown AND NOT t.tgisinternal AND t.tgdeferrable AND t.tgenabled <> 'D';
+                      ' whoever refreshes', t.tgname, view), 'Make it NOT DEFERRABLE.'
+        INTO reason, remedy FROM pg_trigger t WHERE t.tgrelid = view AND NOT t.tgisinternal AND t.tgdeferrable AND t.tgenabled <> 'D';
     END IF;
     IF reason IS NULL THEN
         SELECT format('the constraint %I of %s is deferred to the commit, where it would end the transaction that refreshes %s',
-                      k.conname, k.conrelid::regclass, shown),
+                      k.conname, k.conrelid::regclass, view),
                'Make it NOT DEFERRABLE: idivm lets a value move from one row to another nevertheless.'
-        INTO reason, remedy FROM pg_constraint k WHERE shown IN (k.conrelid, k.confrelid) AND k.condeferred;
+        INTO reason, remedy FROM pg_constraint k WHERE view IN (k.conrelid, k.confrelid) AND k.condeferred;
     END IF;
     IF reason IS NULL THEN
-        SELECT format('the foreign key %I of %s would change rows of that table when %s changes', k.conname, k.conrelid::regclass, shown),
+        SELECT format('the foreign key %I of %s would change rows of that table when %s changes', k.conname, k.conrelid::regclass, view),
                'Let it have no ON DELETE and no ON UPDATE action.'
         INTO reason, remedy FROM pg_constraint k
-        WHERE k.confrelid = shown AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'));
+        WHERE k.confrelid = view AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'));
     END IF;
     IF reason IS NOT NULL THEN
         RETURN;
@@ -525,15 +525,15 @@ BEGIN
         SELECT used.description, p.oid::regprocedure AS function, p.proowner AS owner
         FROM (
             SELECT pg_describe_object('pg_trigger'::regclass, t.oid, 0), t.tgfoid
-            FROM pg_trigger t WHERE t.tgrelid = shown AND NOT t.tgisinternal AND t.tgenabled <> 'D'
+            FROM pg_trigger t WHERE t.tgrelid = view AND NOT t.tgisinternal AND t.tgenabled <> 'D'
             UNION ALL
             SELECT pg_describe_object(d.classid, d.objid, 0), coalesce(o.oprcode::oid, d.refobjid)
             FROM (
-                SELECT 'pg_constraint'::regclass::oid, k.oid FROM pg_constraint k WHERE k.conrelid = shown AND k.contype IN ('c', 'x')
+                SELECT 'pg_constraint'::regclass::oid, k.oid FROM pg_constraint k WHERE k.conrelid = view AND k.contype IN ('c', 'x')
                 UNION ALL
-                SELECT 'pg_class'::regclass, i.indexrelid FROM pg_index i WHERE i.indrelid = shown
+                SELECT 'pg_class'::regclass, i.indexrelid FROM pg_index i WHERE i.indrelid = view
                 UNION ALL
-                SELECT 'pg_attrdef'::regclass, a.oid FROM pg_attrdef a WHERE a.adrelid = shown
+                SELECT 'pg_attrdef'::regclass, a.oid FROM pg_attrdef a WHERE a.adrelid = view
             ) AS part (class, object)
             JOIN pg_depend d ON d.classid = part.class AND d.objid = part.object
                             AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass) AND d.refobjid >= 16384
@@ -559,7 +559,7 @@ COMMENT ON FUNCTION idivm.unfit_table(regclass) IS 'why the changes of a view ca
 
 -- Apply the logged changes to a table, or with `whole` the difference between the table and the rows of the content.
 -- `key` and `hashed` are positions of columns. The function runs with the rights of the table's owner.
-CREATE OR REPLACE FUNCTION idivm.show_changes(shown regclass, base text, width integer, key integer[], hashed integer[], whole boolean)
+CREATE OR REPLACE FUNCTION idivm.show_changes(view regclass, base text, width integer, key integer[], hashed integer[], whole boolean)
     RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = off SET extra_float_digits = 1 SET jit = off
     SET enable_nestloop = on SET enable_mergejoin = on SET enable_seqscan = on
@@ -567,7 +567,7 @@ AS $$
 DECLARE
     log text := format('idivm_feed.%I', base);
     rows text := format('idivm_feed.%I', base || '_rows');
-    names text[] := idivm.table_columns(shown);
+    names text[] := idivm.table_columns(view);
     numbered text[] := ARRAY(SELECT 'c_' || n FROM generate_series(1, width) AS n);
     unfit record;
     is_logged boolean;
@@ -588,21 +588,21 @@ BEGIN
     END IF;
     IF cardinality(names) IS DISTINCT FROM width THEN
         RAISE object_not_in_prerequisite_state USING
-            MESSAGE = format('the columns of %s are no longer those of its query', shown),
+            MESSAGE = format('the columns of %s are no longer those of its query', view),
             HINT = 'Run idivm doctor, which gives it these columns.';
     END IF;
-    unfit := idivm.unfit_table(shown);
+    unfit := idivm.unfit_table(view);
     IF unfit.reason IS NOT NULL THEN
         RAISE object_not_in_prerequisite_state USING MESSAGE = unfit.reason, HINT = unfit.remedy;
     END IF;
     IF whole THEN
         EXECUTE 'DELETE FROM ' || log;
-        EXECUTE format('SELECT EXISTS (SELECT FROM %s)', shown) INTO has_rows;
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s)', view) INTO has_rows;
         IF NOT has_rows THEN
             statement := format('WITH added AS (INSERT INTO %s (%s) SELECT %s FROM %s AS r RETURNING 1)'
-                                ' SELECT count(*) AS changed, 0 AS lost FROM added', shown, idivm.feed_columns(names, '%2$I'),
+                                ' SELECT count(*) AS changed, 0 AS lost FROM added', view, idivm.feed_columns(names, '%2$I'),
                                 idivm.feed_columns(numbered, 'r.%2$I'), rows);
-        ELSIF NOT idivm.log_difference(log, '', '', shown, names, rows, numbered) THEN
+        ELSIF NOT idivm.log_difference(log, '', '', view, names, rows, numbered) THEN
             RETURN 0;
         END IF;
     END IF;
@@ -615,26 +615,26 @@ BEGIN
     EXECUTE format('INSERT INTO %s (kind, depth) VALUES (''M'', $1)', log) USING pg_trigger_depth();
     BEGIN
         IF statement IS NULL AND apply IS NOT NULL THEN
-            EXECUTE apply INTO changed, lost USING shown, names;
+            EXECUTE apply INTO changed, lost USING view, names;
         END IF;
         IF changed IS NULL THEN
-            EXECUTE coalesce(statement, idivm.showing(shown, log, names, key, hashed)) INTO changed, lost;
+            EXECUTE coalesce(statement, idivm.showing(view, log, names, key, hashed)) INTO changed, lost;
         END IF;
     EXCEPTION WHEN integrity_constraint_violation THEN
         -- A value may have moved from one row to another. So remove all rows that change before inserting any.
         BEGIN
-            EXECUTE coalesce(statement, idivm.showing(shown, log, names, NULL, hashed)) INTO changed, lost;
+            EXECUTE coalesce(statement, idivm.showing(view, log, names, NULL, hashed)) INTO changed, lost;
         EXCEPTION WHEN integrity_constraint_violation THEN
             GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT;
             RAISE EXCEPTION USING
-                ERRCODE = state, MESSAGE = format('the rows of %s break a constraint that was put on it: %s', shown, message),
+                ERRCODE = state, MESSAGE = format('the rows of %s break a constraint that was put on it: %s', view, message),
                 HINT = 'Drop the constraint, or correct the rows of the tables that the view reads.';
         END;
     END;
     EXECUTE 'DELETE FROM ' || log;
     IF lost > 0 THEN
         -- Some rows were not there. Compare everything.
-        RETURN changed + idivm.show_changes(shown, base, width, key, hashed, true);
+        RETURN changed + idivm.show_changes(view, base, width, key, hashed, true);
     END IF;
     RETURN changed;
 END
@@ -644,7 +644,7 @@ COMMENT ON FUNCTION idivm.show_changes(regclass, text, integer, integer[], integ
 
 -- Return the statement that applies the net of the logged changes to a table. Rows are compared by the text of all
 -- values. A row that leaves and a row with the same key that comes are an update; without a key, there are no updates.
-CREATE OR REPLACE FUNCTION idivm.showing(shown regclass, log text, names text[], key integer[], hashed integer[]) RETURNS text
+CREATE OR REPLACE FUNCTION idivm.showing(view regclass, log text, names text[], key integer[], hashed integer[]) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT format(
@@ -671,7 +671,7 @@ AS $$
         ' AND (SELECT count(*) FROM removed) >= 0 AND (SELECT count(*) FROM altered) >= 0 RETURNING 1'
         ') SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM altered) + (SELECT count(*) FROM added) AS changed,'
         ' (SELECT count(*) FROM fewer) - (SELECT count(*) FROM found) AS lost',
-        shown, log,
+        view, log,
         idivm.feed_columns(names, 'l.o_%1$s AS c_%1$s'), idivm.feed_columns(names, 'l.o_%1$s'),
         idivm.feed_columns(names, 'l.n_%1$s AS c_%1$s'), idivm.feed_columns(names, 'l.n_%1$s'),
         CASE WHEN key IS NULL THEN 'NULL::text'
