@@ -163,8 +163,9 @@ def given_names(source: str) -> Iterator[tuple[int, str]]:
 def test_no_name_is_a_vague_word() -> None:
     vague = [
         f"{where}:{line}: {name}"
-        for path in modules()
-        if (where := path.relative_to(PACKAGE).as_posix())
+        for folder in (PACKAGE, ROOT / "tests")
+        for path in sorted(folder.rglob("*.py"))
+        if (where := path.relative_to(folder).as_posix())
         for line, name in given_names(path.read_text())
         if name.strip("_").lower() in VAGUE and (where, name) not in RIGHT
     ]
