@@ -271,14 +271,18 @@ def test_check_says_which_view_could_not_be_refreshed(shop):
 
 
 def test_check_says_which_query_fails_and_compares_the_other_views(orc):
-    orc.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE broken (); INSERT INTO t VALUES (1)")
+    orc.execute(
+        "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE broken (); INSERT INTO t VALUES (1)"
+    )
     orc.connection.execute(
         """
         CREATE FUNCTION same(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
         $$BEGIN IF EXISTS (SELECT FROM public.broken) THEN RAISE 'it is broken'; END IF; RETURN n; END$$
         """
     )
-    orc.execute("CREATE VIEW fails AS SELECT id, same(id) AS s FROM t; CREATE VIEW other AS SELECT id FROM t")
+    orc.execute(
+        "CREATE VIEW fails AS SELECT id, same(id) AS s FROM t; CREATE VIEW other AS SELECT id FROM t"
+    )
     assert all(report.equal for report in orc.check())
     orc.execute("INSERT INTO broken DEFAULT VALUES")
     reports = {report.view: (report.equal, report.error) for report in orc.check()}

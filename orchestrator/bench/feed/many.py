@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from multiprocessing import get_context
-from multiprocessing.synchronize import Event
+from multiprocessing.synchronize import Barrier, Event
 from typing import Any
 
 import psycopg
@@ -66,19 +66,21 @@ def measure(
     followed = [_view(name) for name in random.Random(0).sample(names, FOLLOWED)]
     with _following(orchestrator, followed, delays):
         context = get_context("spawn")
-        stop = context.Event()
+        stop, ready = context.Event(), context.Barrier(sessions + 2)
         processes = [
-            context.Process(target=_write, args=(dsn, names, rate, stop)),
+            context.Process(target=_write, args=(dsn, names, rate, ready, stop)),
             *(
                 context.Process(
                     target=_refresh,
-                    args=(dsn, [_view(name) for name in names[part::sessions]], stop),
+                    args=(dsn, [_view(name) for name in names[part::sessions]], ready, stop),
                 )
                 for part in range(sessions)
             ),
         ]
         for process in processes:
             process.start()
+        ready.wait(60)
+        # The first refreshes plan their statements.
         time.sleep(2)
         delays.clear()
         before, began = _refreshes(orchestrator), time.monotonic()
@@ -144,11 +146,12 @@ def _following(
             thread.join()
 
 
-def _write(dsn: str, tables: Sequence[str], rate: int, stop: Event) -> None:
+def _write(dsn: str, tables: Sequence[str], rate: int, ready: Barrier, stop: Event) -> None:
     """Change a row in some of the tables, ten times a second."""
     chance = random.Random(0)
     number = 0
     with psycopg.connect(dsn, autocommit=True) as connection:
+        ready.wait(60)
         next_tick = time.monotonic()
         while not stop.is_set():
             with connection.pipeline():
@@ -163,8 +166,9 @@ def _write(dsn: str, tables: Sequence[str], rate: int, stop: Event) -> None:
             stop.wait(max(0.0, next_tick - time.monotonic()))
 
 
-def _refresh(dsn: str, views: Sequence[str], stop: Event) -> None:
+def _refresh(dsn: str, views: Sequence[str], ready: Barrier, stop: Event) -> None:
     """Refresh some of the views, again and again."""
     with psycopg.connect(dsn, autocommit=True) as connection:
+        ready.wait(60)
         while not stop.is_set():
             connection.execute("CALL idivm.refresh_all(VARIADIC %s)", [list(views)])

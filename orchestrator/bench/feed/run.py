@@ -5,7 +5,6 @@ Each view exists twice, with and without a feed, so that both refresh the same c
 
 from __future__ import annotations
 
-import json
 import random
 import statistics
 import threading
@@ -24,6 +23,8 @@ from orchestrator.bench.parts.data import FILES, WORKLOAD, Dataset, query
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import SCHEMA, vacuum
 from orchestrator.errors import DatabaseError, UsageError
+from orchestrator.fuzz.outcome import CaseError
+from orchestrator.fuzz.replay import Replica, text_of
 from orchestrator.runtime.feeds import Change
 
 VIEWS = ("V", "V'")
@@ -89,7 +90,7 @@ def run(
                 for feed in ("off", "on"):
                     orchestrator.create_view(_name(view, feed), query(view), feed=feed)
             vacuum(orchestrator)
-            before = {view: _rows(orchestrator, _name(view, "on")) for view in VIEWS}
+            copies = {view: _copy(orchestrator, _name(view, "on")) for view in VIEWS}
             rows = []
             for size in SIZES:
                 say(f"updating {size} of {parts:,} prices at a time")
@@ -98,7 +99,7 @@ def run(
             say("delivering the changes of small refreshes")
             delays = _delays(orchestrator, parts, deliveries)
             for view in VIEWS:
-                _replay(orchestrator, _name(view, "on"), before[view])
+                _replay(orchestrator, _name(view, "on"), copies[view])
                 for feed in ("off", "on"):
                     orchestrator.drop_view(_name(view, feed))
             several = many.measure(orchestrator, dsn, views, rate, seconds, sessions, say)
@@ -199,26 +200,17 @@ def _position(orchestrator: Orchestrator, view: str) -> int:
     return int(row[0])
 
 
-def _kept_from(orchestrator: Orchestrator, view: str) -> int:
-    row = orchestrator.connection.execute(
-        "SELECT kept_from FROM idivm.feeds WHERE view = %s::regclass", [view]
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
+def _copy(orchestrator: Orchestrator, view: str) -> Replica:
+    """Return the rows of a view and the position of its feed, while nothing changes."""
+    rows = orchestrator.subscribe(view, snapshot=True, live=False)
+    return Replica(_position(orchestrator, view), Counter(text_of(row.new) for row in rows))
 
 
-def _rows(orchestrator: Orchestrator, view: str) -> Counter[str]:
-    rows = orchestrator.connection.execute(
-        "SELECT new FROM idivm.changes(%s::regclass, snapshot => true)", [view]
-    ).fetchall()
-    return Counter(json.dumps(row[0], sort_keys=True) for row in rows)
-
-
-def _replay(orchestrator: Orchestrator, view: str, rows: Counter[str]) -> None:
-    """Replay the feed from its beginning and compare the result with the view."""
-    for change in orchestrator.subscribe(view, _kept_from(orchestrator, view), live=False):
-        for row, sign in ((change.old, -1), (change.new, 1)):
-            if row is not None:
-                rows[json.dumps(row, sort_keys=True)] += sign
-    if +rows != _rows(orchestrator, view) or min(rows.values()) < 0:
-        raise DatabaseError(f"The feed of {view} differs from the view.")
+def _replay(orchestrator: Orchestrator, view: str, copy: Replica) -> None:
+    """Apply the changes of the feed since a copy was taken, and compare the result with the view."""
+    try:
+        for change in orchestrator.subscribe(view, copy.position, live=False):
+            copy.apply(change.kind, change.old, change.new)
+        copy.require_equal(view, _copy(orchestrator, view).rows)
+    except CaseError as error:
+        raise DatabaseError(f"The feed of {view} differs from the view: {error}.") from error
