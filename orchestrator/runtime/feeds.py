@@ -121,6 +121,9 @@ class _Reader:
                 if not live:
                     return
                 self._wait(connection)
+            except psycopg.errors.SerializationFailure:
+                # The content was replaced after the snapshot was taken.
+                continue
             except (psycopg.Error, ServerError) as error:
                 if (
                     isinstance(error, psycopg.Error)

@@ -47,7 +47,7 @@ _ROWS = """
     SELECT {columns}, 'insert'::pg_catalog.text AS _change_type, {upto}::pg_catalog.int8 AS _refresh,
            pg_catalog.row_number() OVER () AS _seq, NULL::pg_catalog.timestamptz AS _at
     FROM (
-        (SELECT pg_catalog.to_jsonb(t.*) FROM {relation} AS t
+        (SELECT c.new FROM idivm.changes({view}::pg_catalog.regclass, snapshot => true) AS c
          UNION ALL
          SELECT c.old FROM idivm.changes({view}::pg_catalog.regclass, since => {upto}) AS c WHERE c.old IS NOT NULL)
         EXCEPT ALL

@@ -494,6 +494,18 @@ END
 $$;
 COMMENT ON FUNCTION idivm.feed_of(regclass) IS 'the feed of a view that this role may read';
 
+-- Return whether the table with the content is another one, or was written anew, since the snapshot of the query that
+-- calls this. Such a snapshot finds it empty. pg_class is read by the snapshot, pg_relation_filenode() looks at what there
+-- is now.
+CREATE OR REPLACE FUNCTION idivm.has_new_content(feed integer) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid)
+    FROM idivm_feed.feeds f JOIN pg_class c ON c.oid = f.content WHERE f.id = has_new_content.feed
+$$;
+COMMENT ON FUNCTION idivm.has_new_content(integer) IS
+    'whether the content of the view of a feed was replaced after the snapshot of the query';
+
 -- Stable, so that all its queries see the snapshot of the query that calls it: a snapshot of the rows and its position
 -- belong together.
 CREATE OR REPLACE FUNCTION idivm.changes(view regclass, since bigint DEFAULT NULL, upto bigint DEFAULT NULL, snapshot boolean DEFAULT false)
@@ -507,6 +519,12 @@ BEGIN
         RETURN QUERY EXECUTE format(
             'SELECT $1, row_number() OVER (), ''snapshot'', statement_timestamp(), NULL::jsonb, to_jsonb(x.*) FROM (SELECT t.* FROM %s AS t) AS x', view)
             USING f.position;
+        -- The query has locked the view, so that its content stays as it is.
+        IF idivm.has_new_content(f.feed) THEN
+            RAISE serialization_failure USING
+                MESSAGE = format('the content of %s was replaced after this transaction took its snapshot', view),
+                HINT = 'Try again in a new transaction.';
+        END IF;
         RETURN;
     END IF;
     IF since < f.kept_from THEN

@@ -13,6 +13,7 @@ import pytest
 
 from orchestrator import AsyncOrchestrator
 from orchestrator.errors import IdivmError, UnsupportedError, UsageError
+from orchestrator.runtime import feeds
 
 pytestmark = pytest.mark.integration
 
@@ -531,3 +532,41 @@ def test_only_feeds_that_changed_lately_are_announced(shop):
     connection.execute("CALL idivm.refresh_all()")
     announced = {note.payload.split()[0] for note in connection.notifies(timeout=0)}
     assert announced == {feeds["groups_seen"]}
+
+
+@pytest.fixture
+def replaced(orc):
+    """A view with a feed, and a function that replaces its content."""
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1), (2, 2)")
+    orc.create_view("v", "SELECT n, count(*) AS c FROM t GROUP BY n", strategy="id", feed="on")
+    return lambda: orc.alter_view("v", strategy="recompute")
+
+
+def test_a_snapshot_of_a_view_whose_content_is_replaced_is_refused(connect, replaced):
+    reader = connect(autocommit=False)
+    reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    reader.execute("SELECT FROM idivm.feeds")
+    replaced()
+    with pytest.raises(psycopg.errors.SerializationFailure, match="was replaced"):
+        reader.execute("SELECT * FROM idivm.changes('v', snapshot => true)")
+    reader.rollback()
+    assert len(reader.execute("SELECT * FROM idivm.changes('v', snapshot => true)").fetchall()) == 2
+
+
+def test_a_reader_takes_another_snapshot_if_the_content_is_replaced(dsn, replaced):
+    class Connection(psycopg.Connection):
+        def execute(self, query, *arguments, **options):
+            result = super().execute(query, *arguments, **options)
+            if "feed_of" in str(query) and not done:
+                done.append(replaced())
+            return result
+
+    done: list[object] = []
+    rows = [
+        change.new
+        for change in feeds.read(
+            lambda: Connection.connect(dsn), "v", None, snapshot=True, live=False
+        )
+        if isinstance(change, feeds.Change)
+    ]
+    assert done and rows == [{"n": 1, "c": 1}, {"n": 2, "c": 1}]

@@ -3,6 +3,10 @@
 import pytest
 from stepping import differences
 
+from orchestrator import catalog
+from orchestrator.errors import IdivmError
+from orchestrator.runtime.installation.replanning import follow
+
 pytestmark = pytest.mark.integration
 
 LOST = {
@@ -105,3 +109,48 @@ def test_other_constraints_may_come_and_go(orc):
     orc.execute("CREATE UNIQUE INDEX again ON t (k, id); ALTER TABLE t DROP CONSTRAINT t_k_id_key")
     orc.connection.execute("SELECT idivm.refresh('v')")
     assert differences(orc.connection, "v") == []
+
+
+FORMS = {
+    "listing": {"strategy": "id"},
+    "view tree": {"strategy": "viewtree"},
+    "fresh when read": {"maintain": "on_read"},
+    "eager": {"maintain": "eager"},
+    "feed": {"feed": "on"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_view_that_is_planned_again_is_never_empty(orc, form):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, k int NOT NULL UNIQUE, g int, n int)")
+    orc.execute("INSERT INTO t SELECT i, i, i % 3, i FROM generate_series(1, 9) AS i")
+    listing = (
+        "SELECT k, n FROM t WHERE n > 0"
+        if form != "view tree"
+        else "SELECT k, sum(n) AS n FROM t GROUP BY k"
+    )
+    orc.create_view("v", listing, **FORMS[form])
+    orc.create_view("above", "SELECT k, n FROM v WHERE n > 0")
+    before = {name: orc.execute(f"TABLE {name}")[0].rows for name in ("v", "above")}
+    layouts = {view.name: view.plan.program.layout for view in orc.views()}
+    orc.connection.execute("ALTER TABLE t DROP CONSTRAINT t_pkey, DROP CONSTRAINT t_k_key")
+    orc.connection.execute("ALTER TABLE t ALTER k DROP NOT NULL, ALTER id DROP NOT NULL")
+    follow(orc.connection, catalog.view_ids(orc.connection, []))
+    assert {name: sorted(orc.execute(f"TABLE {name}")[0].rows) for name in before} == {
+        name: sorted(rows) for name, rows in before.items()
+    }
+    assert {view.name: view.plan.program.layout for view in orc.views()} != layouts
+    assert all(report.equal for report in orc.check())
+
+
+def test_a_view_whose_query_fails_keeps_its_content_when_it_is_planned_again(orc):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL); INSERT INTO t VALUES (1, 1)")
+    orc.execute("CREATE VIEW v AS SELECT id, 6 / n AS q FROM t")
+    orc.connection.execute("ALTER TABLE t DROP CONSTRAINT t_pkey, ALTER id DROP NOT NULL")
+    orc.execute("INSERT INTO t VALUES (2, 0)")
+    with pytest.raises(IdivmError, match="division by zero"):
+        orc.refresh()
+    assert orc.execute("TABLE v")[0].rows == [(1, 6)]
+    orc.execute("UPDATE t SET n = 2 WHERE n = 0")
+    orc.refresh()
+    assert sorted(orc.execute("TABLE v")[0].rows) == [(1, 6), (2, 3)]

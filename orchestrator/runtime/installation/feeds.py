@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import psycopg
 from psycopg import Connection
-from psycopg.sql import SQL
-
-from orchestrator.deltascript.names import Names
 
 
 def bring_in_line(connection: Connection[Any], view_id: int) -> None:
@@ -27,15 +23,3 @@ def has_feed(connection: Connection[Any], view_id: int) -> bool:
         "SELECT EXISTS (SELECT FROM idivm_feed.feeds WHERE view = %s)", [view_id]
     ).fetchone()
     return row == (True,)
-
-
-def refill(connection: Connection[Any], names: Names) -> None:
-    """Fill a new, empty content at once, so that its feed continues with the difference.
-
-    If the query fails, the content stays empty until a refresh succeeds, and the feed says so.
-    """
-    try:
-        with connection.transaction():
-            connection.execute(SQL("SELECT {}(NULL, true)").format(names.refresh))
-    except psycopg.errors.DataError:
-        return

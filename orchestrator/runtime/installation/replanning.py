@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from orchestrator.catalog import ViewInfo, ascii_json
 from orchestrator.catalog import objects as catalog_objects
 from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.catalog import unplanned as catalog_unplanned
+from orchestrator.catalog.streams import streams_below
 from orchestrator.deltascript import emit, program
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import ON_READ, Evidence, MaintenancePlan
@@ -199,9 +200,9 @@ def _replan_one(
         connection.execute(statement)
     connection.execute("SELECT idivm.hand_over(%s)", [view.id])
     tables.bring_in_line(connection, view.id, fill=False)
+    if old is not None or plan.merges or not plan.program.is_stored:
+        _fill(connection, view.id, names, afresh)
     if feeds.has_feed(connection, view.id):
-        if old is not None:
-            feeds.refill(connection, names)
         feeds.bring_in_line(connection, view.id)
     lost = before - catalog.sources_of(connection, [view.id])
     connection.execute("SELECT idivm.hold_logs(%s)", [list(lost)])
@@ -210,6 +211,17 @@ def _replan_one(
     connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view.id])
     catalog.describe(connection, view.id)
     return old
+
+
+def _fill(connection: Connection[Any], view_id: int, names: Names, afresh: bool) -> None:
+    """Fill new states and contents at once: readers would find them empty until the next refresh has computed them.
+
+    A content that replaces a damaged one stays empty if its query fails. Spark fills those of views over streams.
+    """
+    if streams_below(connection, [view_id]):
+        return
+    with suppress(psycopg.DataError) if afresh else nullcontext(), connection.transaction():
+        connection.execute(SQL("SELECT {}(NULL, true)").format(names.refresh))
 
 
 def _possible_plan(
