@@ -10,7 +10,9 @@ import psycopg
 from psycopg import Connection
 from psycopg.sql import SQL, Literal
 
+from orchestrator import catalog
 from orchestrator.api import Orchestrator
+from orchestrator.catalog.search_path import pinned
 from orchestrator.errors import DatabaseError, UsageError
 from orchestrator.fuzz.case import Statement, Transaction, View
 from orchestrator.fuzz.options import MODES
@@ -18,6 +20,7 @@ from orchestrator.fuzz.outcome import Outcome, failed
 from orchestrator.fuzz.replay import Replicas
 from orchestrator.fuzz.script import refresh_statement
 from orchestrator.fuzz.workspace import Workspace
+from orchestrator.runtime.installation.replanning import follow
 
 CONTENDED = ("55P03", "40P01", "40001")
 """Errors of a statement while others hold locks: lock timeout, deadlock, serialization failure."""
@@ -192,6 +195,18 @@ class Acts:
         else:
             orc.refresh(*names, jobs=2 if how == "jobs" else 1)
         return []
+
+    def planned_again(self, orc: Orchestrator) -> list[str]:
+        """Plan views again, as a refresh does first, and return those with another content: readers see it already."""
+        before = self.space.contents()
+        with pinned(orc.connection):
+            follow(orc.connection, catalog.view_ids(orc.connection, []))
+        after = self.space.contents()
+        return [
+            name
+            for name in self.views
+            if before.get(number := self.space.number_of(name)) not in (None, after[number])
+        ]
 
     def compare(self, names: Sequence[str]) -> None:
         """Compare views with their definitions, and with the replays of their feeds."""

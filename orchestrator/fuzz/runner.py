@@ -236,6 +236,8 @@ class Runner(Acts):
             return
         try:
             with self._read_before_and_after():
+                if step.how == "api" and not self.storming:
+                    self.compare(self.planned_again(self.space.orc))
                 unequal = self.refreshed(self.space.orc, step.how, names)
         except (IdivmError, psycopg.Error) as error:
             if code_of(error) in CONTENDED and self.space.late:

@@ -268,6 +268,12 @@ class Workspace:
         """Return the queries of views, each as a relation."""
         return [self._definition(name)[1] for name in names]
 
+    def contents(self) -> dict[int, int]:
+        """Return the tables that hold the contents of views, by the numbers of the views."""
+        return dict(
+            self.orc.connection.execute("SELECT id, state::oid::int8 FROM idivm.views").fetchall()
+        )
+
     def number_of(self, name: str) -> int:
         """Return the number of a view, which changes when it is replaced."""
         return self._definition(name)[0]
