@@ -80,6 +80,9 @@ VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
 FOLLOWED = tuple(name for name, (_, options) in VIEWS.items() if "feed" in options)
 """The views of which a consumer keeps copies by their feeds."""
 
+NEVER_EMPTY = ("eager", "committed", "joined", "fees", "ranks")
+"""The views over the accounts, of which there are always some."""
+
 Act: TypeAlias = Callable[[Orchestrator, int, random.Random], object]
 
 LEVELS = ("READ COMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")

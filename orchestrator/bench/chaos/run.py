@@ -185,7 +185,7 @@ def _report(shared: Shared, described: dict[str, str], say: Callable[[str], None
         Bar(what, shared.outcome.counts[what], ">", 0)
         for what in (
             *("transactions of writers", "transactions of the publisher"),
-            *("comparisons of all views", "comparisons of generated views"),
+            *("reads of views", "comparisons of all views", "comparisons of generated views"),
             "comparisons of copies by feeds",
         )
     ]

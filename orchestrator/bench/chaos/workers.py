@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
+from psycopg.sql import SQL, Identifier
 
 from orchestrator.api import connect
 from orchestrator.bench.chaos import acts as chaos_acts
@@ -29,7 +30,7 @@ class WrittenTables:
     def acts(self) -> list[Callable[[], None]]:
         """Return the endless tasks that run concurrently."""
         writers = (partial(self.write, owner) for owner in range(WRITERS))
-        return [self.refresh, self.change_schema, self.check, self.keep, *writers]
+        return [self.refresh, self.change_schema, self.check, self.read, self.keep, *writers]
 
     def write(self, owner: int) -> None:
         """Run transactions of one writer, which has its own rows."""
@@ -103,6 +104,21 @@ class WrittenTables:
                     self.shared.count("comparisons of all views")
 
         self.shared.repeat(work, "checks")
+
+    def read(self) -> None:
+        """Read views, which are never empty: neither while they are planned again nor while they are refreshed."""
+        chance = random.Random(f"{self.shared.seed} {self.place.name} reader")
+
+        def work() -> None:
+            with open_session(self.shared.dsn(self.place.name)) as connection:
+                while not self.shared.stop.wait(0.05):
+                    view = chance.choice(chaos_acts.NEVER_EMPTY)
+                    query = SQL("SELECT EXISTS (SELECT FROM {})").format(Identifier(view))
+                    if connection.execute(query).fetchone() != (True,):
+                        self.shared.record("differences", f"{self.place.name}: {view} is empty")
+                    self.shared.count("reads of views")
+
+        self.shared.repeat(work, "readers")
 
 
 def work(home: Path, place: Place, seed: int, seconds: float) -> Outcome:
