@@ -5,7 +5,7 @@ from stepping import differences
 
 from orchestrator import catalog
 from orchestrator.errors import IdivmError
-from orchestrator.runtime.installation.replanning import follow
+from orchestrator.runtime.installation.replanning import follow, replan
 
 pytestmark = pytest.mark.integration
 
@@ -141,6 +141,20 @@ def test_a_view_that_is_planned_again_is_never_empty(orc, form):
     }
     assert {view.name: view.plan.program.layout for view in orc.views()} != layouts
     assert all(report.equal for report in orc.check())
+
+
+def test_a_factorized_view_that_is_planned_again_is_never_empty(orc):
+    orc.execute(
+        """
+        CREATE TABLE a (id int PRIMARY KEY, n int); INSERT INTO a VALUES (1, 1), (2, 2);
+        CREATE TABLE b (id int PRIMARY KEY, a int, n int); INSERT INTO b VALUES (1, 1, 5), (2, 2, 7)
+        """
+    )
+    query = "SELECT a.id, b.id AS b, a.n, b.n AS m FROM a JOIN b ON b.a = a.id"
+    orc.create_view("v", query, representation="factorized")
+    replan(orc.connection, orc.view("v"))
+    assert len(orc.execute("TABLE v")[0].rows) == 2
+    assert orc.check("v")[0].equal
 
 
 def test_a_view_whose_query_fails_keeps_its_content_when_it_is_planned_again(orc):

@@ -200,7 +200,7 @@ def _replan_one(
         connection.execute(statement)
     connection.execute("SELECT idivm.hand_over(%s)", [view.id])
     tables.bring_in_line(connection, view.id, fill=False)
-    if old is not None or plan.merges or not plan.program.is_stored:
+    if old is not None or not plan.program.is_stored:
         _fill(connection, view.id, names, afresh)
     if feeds.has_feed(connection, view.id):
         feeds.bring_in_line(connection, view.id)
