@@ -8,9 +8,8 @@ order of the changes of a refresh never varies.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
@@ -103,6 +102,7 @@ class _Reader:
         self.seen = (0, 0)
         """The refresh and the number of the last change that was yielded."""
         self.advanced: int | None = None
+        self.feed: int | None = None
         self.connection: Connection[Any] | None = None
         self.failures = 0
 
@@ -158,10 +158,10 @@ class _Reader:
             # The position and the rows are of one snapshot.
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             row = connection.execute(
-                "SELECT (idivm.feed_of(%s::regclass)).position", [self.view]
+                "SELECT f.position, f.feed FROM idivm.feed_of(%s::regclass) AS f", [self.view]
             ).fetchone()
             assert row is not None
-            head = int(row[0])
+            head, self.feed = row
             if self.position is None and not self.wants_snapshot:
                 self.position = head
             pending = self.wants_snapshot or self.position != head
@@ -202,7 +202,11 @@ class _Reader:
                     yield change
 
     def _wait(self, connection: Connection[Any]) -> None:
-        """Wait until a refresh announces changes, or for a moment."""
-        until = time.monotonic() + POLL
-        for _ in connection.notifies(timeout=max(0.0, until - time.monotonic()), stop_after=1):
-            pass
+        """Wait until a refresh announces changes of this feed, or for a moment.
+
+        The announcement of any change of a feed is enough: all changes that are committed are read then.
+        """
+        with closing(connection.notifies(timeout=POLL)) as announcements:
+            for announcement in announcements:
+                if announcement.payload.partition(" ")[0] == str(self.feed):
+                    return
