@@ -494,9 +494,9 @@ END
 $$;
 COMMENT ON FUNCTION idivm.feed_of(regclass) IS 'the feed of a view that this role may read';
 
--- Return whether the table with the content is another one, or was written anew, since the snapshot of the query that
--- calls this. Such a snapshot finds it empty. pg_class is read by the snapshot, pg_relation_filenode() looks at what there
--- is now.
+-- Return whether the table that holds the content was dropped or rewritten after the calling query took its snapshot,
+-- which then finds the content empty. The snapshot shows the former row of pg_class, and pg_relation_filenode() returns
+-- the current file.
 CREATE OR REPLACE FUNCTION idivm.has_new_content(feed integer) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -519,7 +519,7 @@ BEGIN
         RETURN QUERY EXECUTE format(
             'SELECT $1, row_number() OVER (), ''snapshot'', statement_timestamp(), NULL::jsonb, to_jsonb(x.*) FROM (SELECT t.* FROM %s AS t) AS x', view)
             USING f.position;
-        -- The query has locked the view, so that its content stays as it is.
+        -- The query has locked the view, so its content can no longer be replaced.
         IF idivm.has_new_content(f.feed) THEN
             RAISE serialization_failure USING
                 MESSAGE = format('the content of %s was replaced after this transaction took its snapshot', view),

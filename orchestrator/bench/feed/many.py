@@ -11,7 +11,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier, Event
@@ -66,7 +66,7 @@ def measure(
     followed = [_view(name) for name in random.Random(0).sample(names, FOLLOWED)]
     with _following(orchestrator, followed, delays):
         context = get_context("spawn")
-        stop, ready = context.Event(), context.Barrier(sessions + 2)
+        stop, ready = context.Event(), context.Barrier(sessions + 2, timeout=60)
         processes = [
             context.Process(target=_write, args=(dsn, names, rate, ready, stop)),
             *(
@@ -79,7 +79,9 @@ def measure(
         ]
         for process in processes:
             process.start()
-        ready.wait(60)
+        # If a process failed, its exit code says so at the end.
+        with suppress(threading.BrokenBarrierError):
+            ready.wait()
         # The first refreshes plan their statements.
         time.sleep(2)
         delays.clear()
@@ -151,7 +153,7 @@ def _write(dsn: str, tables: Sequence[str], rate: int, ready: Barrier, stop: Eve
     chance = random.Random(0)
     number = 0
     with psycopg.connect(dsn, autocommit=True) as connection:
-        ready.wait(60)
+        ready.wait()
         next_tick = time.monotonic()
         while not stop.is_set():
             with connection.pipeline():
@@ -169,6 +171,6 @@ def _write(dsn: str, tables: Sequence[str], rate: int, ready: Barrier, stop: Eve
 def _refresh(dsn: str, views: Sequence[str], ready: Barrier, stop: Event) -> None:
     """Refresh some of the views, again and again."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        ready.wait(60)
+        ready.wait()
         while not stop.is_set():
             connection.execute("CALL idivm.refresh_all(VARIADIC %s)", [list(views)])
