@@ -97,17 +97,20 @@ def _guarded(program: Program, called: Names, step: Apply) -> Code:
     return branches([(needed, code)]) if step.needs else code
 
 
-def _by_keys(program: Program, called: Names, step: Apply) -> Lines:
+def _by_keys(program: Program, called: Names, step: Apply) -> Code:
     """Return the statement, or several statements if keys of the diff may be NULL."""
     code = _statement(program, called, step)
     if not _has_nullable_keys(step):
         return code
+    if not _reads_variables_alone(step):
+        # Its queries would run again for each set of columns that are NULL.
+        return code if is_found_by_index(step) else _by_records(program, called, step, code)
     plain = _statement(program, called, with_nulls_in(step, ()))
     among = _with_nulls(program, called, step, code)
     return [*where_without_nulls(step, called), plain, SQL("ELSE"), among, SQL("END IF;")]
 
 
-def _for_several(program: Program, called: Names, step: Apply) -> Lines:
+def _for_several(program: Program, called: Names, step: Apply) -> Code:
     """Return the statements for a diff that is looked up in a diff and may hold NULLs."""
     records = replace(step, query=with_records(step.query))
     simplified = without_nulls(step.query)
@@ -360,11 +363,16 @@ def _has_nullable_keys(step: Apply) -> bool:
         step.kind in (ChangeKind.UPDATE, ChangeKind.DELETE)
         and bool(step.needs)
         and any(nulls == "some" for _, _, nulls in step.keys)
-        and _reads_variables_alone(step)
     )
 
 
-def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Lines:
+def _by_records(program: Program, called: Names, step: Apply, code: Lines) -> Code:
+    """Return code that compares columns that may be NULL as a record if the diff is not small."""
+    several = SQL("{} > {}").format(size(step.needs), Literal(sizes.FEW))
+    return branches([(several, _statement(program, called, step, merges=True))], code)
+
+
+def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Code:
     """Return code for a diff that may hold NULLs in its keys, given the statement for any diff.
 
     If a column may be NULL and there are others, no index finds the rows, and no join can be hashed
@@ -376,8 +384,7 @@ def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Li
     if is_found_by_index(step):
         return code
     if len(nullable) > _MOST_SPLIT:
-        several = SQL("{} > {}").format(size(step.needs), Literal(sizes.FEW))
-        return branches([(several, _statement(program, called, step, merges=True))], code)
+        return _by_records(program, called, step, code)
     result: Lines = []
     for number in range(len(nullable) + 1):
         for null in combinations(nullable, number):
@@ -396,7 +403,17 @@ def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Li
 
 
 def _reads_variables_alone(step: Apply) -> bool:
-    return not any(table.db for table in step.query.tree.find_all(exp.Table))
+    """Return whether a diff is computed from variables, and from tables at most for the types of NULLs."""
+    tree = step.query.tree
+    padding = [
+        join.this
+        for join in tree.find_all(exp.Join)
+        if isinstance(join.args.get("on"), exp.Boolean) and not join.args["on"].this
+    ]
+    return not any(
+        table.db and not any(table is padded for padded in padding)
+        for table in tree.find_all(exp.Table)
+    )
 
 
 def _looks_twice(step: Apply, called: Names) -> bool:

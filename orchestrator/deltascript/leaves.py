@@ -140,6 +140,7 @@ class DiffScan(_Leaf):
     alias: str
     outputs: tuple[tuple[Column, str], ...]
     """Columns and the fields of the diff that they read."""
+    known_not_null: Columns = frozenset()
 
     symbol: ClassVar[str] = "diff"
 
@@ -156,6 +157,9 @@ class DiffScan(_Leaf):
         """Render as unnest in FROM."""
         rows = exp.Anonymous(this="unnest", expressions=[reference(self.variable, PROGRAM)])
         return self._block(this=rows)
+
+    def _not_null(self) -> Columns:
+        return self.known_not_null
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,8 @@ class Composer:
         The value has the rows and their grouping columns."""
         self.finds: dict[str, float] = {}
         """Variables, and the most rows that a lookup is expected to find for each of their rows."""
+        self.spans: dict[str, bool] = {}
+        """Variables with the spans of partitions in which rows changed, and whether spans reach to their ends."""
         self.notes: list[str] = []
         """Notes on computations whose cost depends on more than the change, and why."""
         self._done: set[Hashable] = set()
@@ -348,8 +350,9 @@ class Composer:
         step = Assign(variable, shape, query, tuple(sorted(needs)), apart, at_most=at_most)
         self.add(plan, step)
         outputs = tuple((column, column.symbol) for column in columns)
+        sure = plan.not_null & set(columns)
         return tuple(
-            DiffScan(name, self.symbols.fresh("d"), outputs)
+            DiffScan(name, self.symbols.fresh("d"), outputs, sure)
             for name in (variable, *(name for name, _ in apart))
         )
 

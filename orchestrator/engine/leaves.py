@@ -48,6 +48,8 @@ class _Changes:
     fields: dict[Column, str]
     """The columns of the leaf, and the names of their fields without the prefix `old_` or
     `new_`."""
+    not_null: frozenset[str]
+    """The fields, without prefix, that are never NULL on the side of a change that has them."""
     ids: tuple[Column, ...]
     deleted: str | None
     """None for a table to which rows are only added."""
@@ -58,7 +60,8 @@ class _Changes:
 
     def scan(self, variable: str, outputs: Sequence[tuple[Column, str]]) -> DiffScan:
         """Return the rows of a variable."""
-        return DiffScan(variable, self.composer.symbols.fresh("d"), tuple(outputs))
+        sure = (column for column, field in outputs if field.partition("_")[2] in self.not_null)
+        return DiffScan(variable, self.composer.symbols.fresh("d"), tuple(outputs), frozenset(sure))
 
     def side(self, variable: str, side: str, columns: Iterable[Column]) -> DiffScan:
         """Return the old or the new rows of a variable."""
@@ -293,7 +296,13 @@ def _changes(
         rest = frozenset(leaf.columns) - frozenset(leaf.ids)
         updates = ((held.updated, rest),) if rest else ()
         return _Changes(
-            dict(leaf.outputs), leaf.ids, held.deleted, held.inserted, updates, composer
+            dict(leaf.outputs),
+            frozenset(map(leaf.called, leaf.not_null & set(leaf.columns))),
+            leaf.ids,
+            held.deleted,
+            held.inserted,
+            updates,
+            composer,
         )
     constant(leaf)
     return None
@@ -326,6 +335,7 @@ def _table_changes(
 
     return _Changes(
         {column: names[captured.attnum] for column, captured in columns.items()},
+        frozenset(names[columns[column].attnum] for column in scan.not_null & columns.keys()),
         ids,
         None if grows else variable(ChangeKind.DELETE),
         variable(ChangeKind.INSERT),

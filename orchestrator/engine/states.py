@@ -407,8 +407,16 @@ class Upkeep:
 
 def _nulls(column: Column, place: Column, state: StateScan, plan: Operator) -> Nulls:
     """Return which NULLs a step must handle when it looks up rows of a diff in a state."""
-    while isinstance(plan, Projection) and all(item.is_unchanged for item in plan.items):
-        plan = plan.input
-    if isinstance(plan, LeftJoin) and plan.condition == FALSE and column in plan.right.columns:
-        return "all"
-    return "none" if {column, place} & (state.not_null | plan.not_null) else "some"
+    if {column, place} & (state.not_null | plan.not_null):
+        return "none"
+    return "all" if _is_padding(column, plan) else "some"
+
+
+def _is_padding(column: Column, plan: Operator) -> bool:
+    """Return whether a column of a plan is NULL in all rows, because no row of a join has a partner."""
+    while isinstance(plan, Projection):
+        [source] = (item.scalar.as_column for item in plan.items if item.column == column)
+        if source is None:
+            return False
+        column, plan = source, plan.input
+    return isinstance(plan, LeftJoin) and plan.condition == FALSE and column in plan.right.columns

@@ -86,16 +86,19 @@ DECLARE
     old_row text := 't.' || array_to_string(columns, ', t.');
     new_row text := 'f.' || array_to_string(columns, ', f.');
     sets text := (SELECT string_agg(format('%1$s = f.%1$s', name), ', ') FROM unnest(columns) AS name);
-    -- NULL equals NULL within an array, and an array can be hashed. A NULL array within an array is not possible.
+    -- NULL equals NULL within an array, and arrays can be joined by hashing or merging.
     same text := coalesce((SELECT string_agg(
         CASE WHEN name = ANY (nullable) THEN format('ARRAY[t.%1$I] = ARRAY[f.%1$I]', name)
              ELSE format('t.%1$I = f.%1$I', name) END, ' AND ') FROM unnest(key) AS name), 'true');
+    equal text := (SELECT string_agg(format('t.%1$I = f.%1$I', name), ' AND ') FROM unnest(key) AS name);
+    full_key text := (SELECT string_agg(format('r.%I IS NOT NULL', name), ' AND ') FROM unnest(nullable) AS name);
     is_joinable boolean := NOT EXISTS (
         SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
         WHERE a.attrelid = state AND a.attname = ANY (nullable) AND t.typarray = 0);
     -- Names that no column of the state has.
     spare text[] := ARRAY(SELECT 'idivm_' || n FROM generate_series(1, 1700) AS n
                           WHERE 'idivm_' || n <> ALL (columns) ORDER BY n LIMIT 2);
+    pairs text;
     is_empty boolean;
     changed bigint;
 BEGIN
@@ -117,18 +120,28 @@ BEGIN
         END IF;
         RETURN changed;
     END IF;
+    -- The rows that differ: f is a row of the query, t of the state. Rows without NULL in the key are joined by its
+    -- columns, which is faster than by arrays.
+    pairs := (
+        SELECT string_agg(format(
+            'SELECT t.ctid AS %1$s, f.* FROM (SELECT r.*, true AS %2$s FROM fresh AS r%6$s) AS f'
+            ' FULL JOIN (SELECT r.ctid, r.* FROM %3$s AS r%6$s) AS t ON %7$s'
+            ' WHERE t.ctid IS NULL OR f.%2$s IS NULL OR ROW(%4$s)::record *<> ROW(%5$s)::record',
+            spare[1], spare[2], state, old_row, new_row, part.rows, part.condition), ' UNION ALL ')
+        FROM (VALUES (' WHERE ' || full_key, equal),
+                     (coalesce(' WHERE NOT (' || full_key || ')', ''), same)) AS part (rows, condition)
+        WHERE part.rows IS NOT NULL);
     RETURN idivm.run_over(
         state, query,
-        format('WITH difference AS MATERIALIZED (SELECT t.ctid AS %s, f.* FROM (SELECT f.*, true AS %s FROM (', spare[1], spare[2]),
+        format('WITH fresh (%s) AS %s (', listed, CASE WHEN full_key IS NOT NULL THEN 'MATERIALIZED' END),
         format(
-            ') AS f (%2$s)) AS f FULL JOIN %1$s AS t ON %3$s'
-            ' WHERE t.ctid IS NULL OR f.%8$s IS NULL OR ROW(%4$s)::record *<> ROW(%5$s)::record %9$s'
-            '), gone AS (DELETE FROM %1$s AS t USING difference AS f WHERE t.ctid = f.%7$s AND f.%8$s IS NULL RETURNING 1'
-            '), altered AS (UPDATE %1$s AS t SET %6$s FROM difference AS f WHERE t.ctid = f.%7$s AND f.%8$s RETURNING 1'
-            '), come AS (INSERT INTO %1$s (%2$s) SELECT %5$s FROM difference AS f WHERE f.%7$s IS NULL RETURNING 1'
+            '), difference AS MATERIALIZED (SELECT f.* FROM (%7$s) AS f %6$s'
+            '), gone AS (DELETE FROM %1$s AS t USING difference AS f WHERE t.ctid = f.%4$s AND f.%5$s IS NULL RETURNING 1'
+            '), altered AS (UPDATE %1$s AS t SET %3$s FROM difference AS f WHERE t.ctid = f.%4$s AND f.%5$s RETURNING 1'
+            '), come AS (INSERT INTO %1$s (%2$s) SELECT %8$s FROM difference AS f WHERE f.%4$s IS NULL RETURNING 1'
             ') SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM altered) + (SELECT count(*) FROM come)',
-            state, listed, same, old_row, new_row, sets, spare[1], spare[2],
-            'ORDER BY ' || (SELECT string_agg(format('f.%I', name), ', ') FROM unnest(key) AS name)));
+            state, listed, sets, spare[1], spare[2],
+            'ORDER BY ' || (SELECT string_agg(format('f.%I', name), ', ') FROM unnest(key) AS name), pairs, new_row));
 END
 $$;
 COMMENT ON FUNCTION idivm.recompute_state(regclass, text[], text[], text[], text, text[]) IS

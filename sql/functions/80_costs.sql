@@ -50,6 +50,13 @@ BEGIN
 END
 $$;
 
+-- Return the seconds that a lookup or row usually takes in a large diff. Those of most views take between a third of it and
+-- three times as much: a row that PostgreSQL finds by hashing takes less, a row that is written takes more.
+CREATE OR REPLACE FUNCTION idivm.usual_access_seconds() RETURNS double precision
+    LANGUAGE sql IMMUTABLE
+    RETURN 2e-6;
+COMMENT ON FUNCTION idivm.usual_access_seconds() IS 'the seconds that a lookup or row usually takes in a large diff';
+
 -- Return how many seconds computing all states of a view is expected to take, by earlier measurements. Before the
 -- first one, use the measurements of other views, or those of a common machine.
 CREATE OR REPLACE FUNCTION idivm.states_seconds(view_id integer, query_work double precision) RETURNS double precision
@@ -57,7 +64,7 @@ CREATE OR REPLACE FUNCTION idivm.states_seconds(view_id integer, query_work doub
 AS $$
 BEGIN
     RETURN idivm.recompute_work(view_id, query_work) * coalesce(
-        (SELECT coalesce(c.row_seconds, c.access_seconds / idivm.rows_of_access(view_id)) FROM idivm.costs c WHERE c.view = view_id),
+        (SELECT coalesce(c.row_seconds, c.access_seconds / idivm.usual_access_seconds() * 1e-7) FROM idivm.costs c WHERE c.view = view_id),
         (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY c.row_seconds) FROM idivm.costs c), 1e-7);
 END
 $$;
@@ -87,29 +94,13 @@ BEGIN
 END
 $$;
 
--- Return how many rows of a recompute take as long as an access, before a large diff was measured. If the view has states
--- besides its content, recomputing also compares and writes their rows, so a row takes longer.
-CREATE OR REPLACE FUNCTION idivm.rows_of_access(view_id integer) RETURNS double precision
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN (
-        SELECT CASE WHEN count(*) > 1 THEN 2 ELSE 8 END
-        FROM pg_class c
-        WHERE c.relkind = 'r' AND c.relhasindex AND c.relnamespace = 'idivm_state'::regnamespace
-          AND c.relname ~ ('_' || view_id || '$'));
-END
-$$;
-
--- Return the seconds of an access of a view. Before a large diff was measured, an access counts as a few rows of a
--- recompute, or as the price measured in small diffs if that is lower. Only applying a large diff shows what it costs;
--- if the view were recomputed in doubt, the next diff would be even larger.
+-- Return the seconds of an access of a view, by its large diffs. Before one was measured, assume the usual time. The price
+-- of small diffs does not help: they look up rows in another way, and most of their accesses may read one large group.
 CREATE OR REPLACE FUNCTION idivm.access_seconds(view_id integer) RETURNS double precision
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN coalesce((SELECT coalesce(c.access_seconds, least(c.price, idivm.rows_of_access(view_id) * c.row_seconds))
-                     FROM idivm.costs c WHERE c.view = view_id), 8e-7);
+    RETURN coalesce((SELECT c.access_seconds FROM idivm.costs c WHERE c.view = view_id), idivm.usual_access_seconds());
 END
 $$;
 COMMENT ON FUNCTION idivm.access_seconds(integer) IS 'the seconds that a lookup or row takes in large diffs of a view';
@@ -218,8 +209,7 @@ BEGIN
     INSERT INTO idivm.costs AS c (view, row_seconds, variant) VALUES (view_id, by_row, variant_now)
     ON CONFLICT (view) DO UPDATE
     SET row_seconds = idivm.followed(c.row_seconds, excluded.row_seconds),
-        access_seconds = 0.9 * coalesce(c.access_seconds, least(c.price, idivm.rows_of_access(view_id)
-                                        * idivm.followed(c.row_seconds, excluded.row_seconds))),
+        access_seconds = 0.9 * idivm.access_seconds(view_id),
         loses_from = c.loses_from * (1 + 2.0 ^ -c.losses),
         variant = excluded.variant;
 END
@@ -284,7 +274,7 @@ BEGIN
     ON CONFLICT (view) DO UPDATE
     SET content_row_seconds = idivm.followed(c.content_row_seconds, excluded.content_row_seconds),
         lost_seconds = CASE WHEN content_only THEN c.lost_seconds + lost ELSE 0 END,
-        access_seconds = 0.98 * c.access_seconds,
+        access_seconds = 0.98 * idivm.access_seconds(view_id),
         loses_from = c.loses_from * (1 + 2.0 ^ -c.losses / 8),
         variant = excluded.variant;
 END

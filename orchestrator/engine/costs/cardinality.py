@@ -115,7 +115,7 @@ class Cardinality:
         self.replaced: int | None = None
         """The table with inserted or deleted rows, to which no row can refer by a foreign key."""
         self.is_large = False
-        """Whether many rows changed, so that spans of partitions become whole partitions."""
+        """Whether many rows changed, so that spans hold several changed rows."""
         self._known: dict[str, float] = {}
         self.fixed = Fixed(composer)
         self._matches: dict[int, tuple[Loop, tuple[_Match, ...]]] = {}
@@ -195,10 +195,12 @@ class Cardinality:
         rows, accesses = self._rows_of_diffs(loop, held), 0.0
         known = {column for diff in loop.diffs for column in diff.columns}
         unchecked = list(loop.conditions)
+        limited: set[Column] = set()
         if not rows:
             return 0.0, 0.0
-        finds = {} if self.is_large else self.composer.finds
+        finds = self.composer.finds
         most = min((finds.get(diff.variable, MOST) for diff in loop.diffs), default=MOST)
+        covered = min((self._covered(diff.variable, held) for diff in loop.diffs), default=0.0)
         moved = self._moved(loop)
         own = [c for c in unchecked if loop.diffs and c.references and c.references <= known]
         unchecked = [c for c in unchecked if c not in own]
@@ -208,7 +210,8 @@ class Cardinality:
         for lookup, met in zip(loop.lookups, self._matches_of(loop), strict=True):
             by = frozenset(lookup.by)
             impossible = bool(loop.diffs) and self.refers(lookup.rows, by)
-            matches = 0.0 if impossible else min(most, self.fanout(lookup.rows, by, met))
+            found = 0.0 if impossible else self.fanout(lookup.rows, by, met)
+            matches = min(found, max(most, covered * found))
             if lookup.use is not Use.JOIN:
                 accesses += matches * (rows if lookup.use is Use.EVALUATE else 1.0)
                 continue
@@ -224,11 +227,23 @@ class Cardinality:
                 rows *= few
                 continue
             rows *= matches
+            if matches < found:
+                # The limit holds for rows that satisfy the conditions.
+                limited.update(lookup.rows.columns)
+                continue
             for condition in ready:
                 rows *= self._share(condition)
         # The remaining conditions read columns that are computed from the rows.
-        rows *= math.prod(map(self._share, unchecked))
+        rows *= math.prod(self._share(c) for c in unchecked if not c.references & limited)
         return min(rows, MOST), min(accesses, MOST)
+
+    def _covered(self, variable: str, held: Mapping[str, float]) -> float:
+        """Return the share of a partition that lies in its span, between or behind all of its changed rows."""
+        if not self.is_large or variable not in self.composer.spans:
+            return 0.0
+        changed = sum(held.get(change, 0.0) for change in self._changes)
+        each = changed / max(1.0, held[variable])
+        return each / (each + 1) if self.composer.spans[variable] else (each - 1) / (each + 1)
 
     @staticmethod
     def _rows_of_diffs(loop: Loop, held: Mapping[str, float]) -> float:

@@ -283,7 +283,9 @@ def _read_rows_before(
         plan = Projection(plan, (*map(Item.kept, plan.columns), Item(end, value)))
         read = written = (end, read[1]) if key.descending else (read[0], end)
     rows = composer.assign(SPAN, plan, plan.columns)
-    composer.finds[rows.variable] = _CLOSED if running.may_end or shifts else _OPEN
+    ends = bool(running.may_end or shifts)
+    composer.finds[rows.variable] = _CLOSED if ends else _OPEN
+    composer.spans[rows.variable] = not ends
     return _Span(rows, partition, read, written, nulls, there, before, shifts)
 
 
