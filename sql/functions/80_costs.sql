@@ -94,13 +94,15 @@ BEGIN
 END
 $$;
 
--- Return the seconds of an access of a view, by its large diffs. Before one was measured, assume the usual time. The price
--- of small diffs does not help: they look up rows in another way, and most of their accesses may read one large group.
+-- Return the seconds of an access of a view, by its large diffs. Before one was measured, assume the usual time, but not
+-- less than a row of the query takes. The price of small diffs does not help: they look up rows in another way, and most of
+-- their accesses may read one large group.
 CREATE OR REPLACE FUNCTION idivm.access_seconds(view_id integer) RETURNS double precision
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN coalesce((SELECT c.access_seconds FROM idivm.costs c WHERE c.view = view_id), idivm.usual_access_seconds());
+    RETURN coalesce((SELECT coalesce(c.access_seconds, greatest(idivm.usual_access_seconds(), c.row_seconds))
+                     FROM idivm.costs c WHERE c.view = view_id), idivm.usual_access_seconds());
 END
 $$;
 COMMENT ON FUNCTION idivm.access_seconds(integer) IS 'the seconds that a lookup or row takes in large diffs of a view';
