@@ -176,3 +176,22 @@ def test_many_updates_do_not_read_a_state_in_the_order_of_its_key(orc):
     assert read <= 6000
     assert not orc.view("v").recomputed
     assert all(report.equal for report in orc.check())
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["lag(v) OVER (PARTITION BY g ORDER BY id)", "rank() OVER (PARTITION BY g ORDER BY v)"],
+)
+def test_many_changed_rows_of_a_partition_share_its_span(orc, function):
+    """Each row of the partitions is read once, and changed at most twice."""
+    orc.execute(
+        "CREATE TABLE r (id int PRIMARY KEY, g int NOT NULL, v int NOT NULL);"
+        "INSERT INTO r SELECT i, i % 200, i * 7919 % 5003 FROM generate_series(1, 20000) AS i; ANALYZE r"
+    )
+    orc.create_view("v", f"SELECT id, g, v, {function} AS f FROM r", strategy="id")
+    costs = orc.view("v").plan.program.costs
+    updates = [cost for cost in costs if cost.kind is ChangeKind.UPDATE]
+    assert updates
+    assert all(3 * 20_000 < dict(cost.together)[10_000] < 12 * 20_000 for cost in updates)
+    # A single change needs its neighbors or the rows behind it, and not the whole table.
+    assert all(10 < cost.accesses < 1000 for cost in updates)

@@ -72,7 +72,7 @@ def _flattened(plan: Operator, probing: bool, atom: Callable[[Operator], Flat] |
     if probing and isinstance(plan, Grouping):
         below = flattened(plan.input, probing, atom)
         return Flat(below.atoms, below.conditions, {c: below.items[c] for c in plan.by})
-    if probing and isinstance(plan, Antisemijoin) and _is_leaf(plan.right):
+    if probing and isinstance(plan, Antisemijoin) and not plan.right.children:
         # The antisemijoin removes rows that a diff names, which needs no lookup.
         return flattened(plan.left, probing, atom)
     if isinstance(plan, Join) or (probing and isinstance(plan, Binary)):
@@ -87,12 +87,6 @@ def _flattened(plan: Operator, probing: bool, atom: Callable[[Operator], Flat] |
     if atom is not None:
         return atom(plan)
     return Flat((plan,), (), {column: Scalar.column(column) for column in plan.columns})
-
-
-def _is_leaf(plan: Operator) -> bool:
-    while isinstance(plan, Projection):
-        plan = plan.input
-    return not plan.children
 
 
 def _without_limit(plan: Operator) -> Operator:

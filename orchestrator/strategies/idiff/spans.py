@@ -360,10 +360,16 @@ def _within(
 
 def _matching(
     others: DiffScan, ids: Sequence[Column], not_null: Columns, composer: Composer
-) -> tuple[Operator, Scalar]:
+) -> tuple[DiffScan, Scalar]:
     """Return the IDs in `others`, and the condition that rows have them."""
     names = {column: composer.fresh(column) for column in ids}
-    named, _ = copied(projected(others, ids), composer.symbols, names)
+    fields = dict(others.outputs)
+    named = replace(
+        others,
+        alias=composer.symbols.fresh("d"),
+        outputs=tuple((names[column], fields[column]) for column in ids),
+        known_not_null=frozenset(names[column] for column in ids if column in others.not_null),
+    )
     return named, same(((new, old) for old, new in names.items()), not_null)
 
 
