@@ -51,8 +51,11 @@ class _Copy:
             if value not in self.done:
                 self.done[value] = self._operator(value)
             return self.done[value]
-        if isinstance(value, tuple | frozenset):
-            return type(value)(map(self.of, value))
+        if isinstance(value, tuple):
+            return tuple(map(self.of, value))
+        if isinstance(value, frozenset):
+            # The order decides the names of new columns.
+            return frozenset(map(self.of, sorted(value, key=str)))
         if is_dataclass(value) and not isinstance(value, type):
             return replace(
                 value, **{f.name: self.of(getattr(value, f.name)) for f in fields(value)}

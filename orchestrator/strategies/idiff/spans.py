@@ -360,16 +360,17 @@ def _within(
 
 def _matching(
     others: DiffScan, ids: Sequence[Column], not_null: Columns, composer: Composer
-) -> tuple[DiffScan, Scalar]:
+) -> tuple[Operator, Scalar]:
     """Return the IDs in `others`, and the condition that rows have them."""
     names = {column: composer.fresh(column) for column in ids}
     fields = dict(others.outputs)
-    named = replace(
+    # A projection would count as rows that the join looks up.
+    shown = replace(
         others,
-        alias=composer.symbols.fresh("d"),
-        outputs=tuple((names[column], fields[column]) for column in ids),
-        known_not_null=frozenset(names[column] for column in ids if column in others.not_null),
+        outputs=tuple((column, fields[column]) for column in ids),
+        known_not_null=others.known_not_null & set(ids),
     )
+    named, _ = copied(shown, composer.symbols, names)
     return named, same(((new, old) for old, new in names.items()), not_null)
 
 

@@ -217,7 +217,9 @@ def _copy(scan: DiffScan, composer: Composer) -> tuple[DiffScan, dict[Column, Co
     """Return a second scan of a variable for the same query, and the names of its columns."""
     new = {column: composer.fresh(column) for column, _ in scan.outputs}
     outputs = tuple((new[column], field) for column, field in scan.outputs)
-    return replace(scan, alias=composer.symbols.fresh("d"), outputs=outputs), new
+    sure = frozenset(new[column] for column in scan.not_null)
+    alias = composer.symbols.fresh("d")
+    return replace(scan, alias=alias, outputs=outputs, known_not_null=sure), new
 
 
 def carry_up(
