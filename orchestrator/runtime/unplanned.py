@@ -27,9 +27,6 @@ from orchestrator.runtime.installation import install, replanning
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
 from orchestrator.sqltext import SEARCH_PATH
 
-BUSY = (*replanning.ENDING, psycopg.errors.LockNotAvailable)
-"""Errors after which the next attempt may succeed."""
-
 
 @dataclass(frozen=True)
 class PlanReport:
@@ -56,7 +53,7 @@ def plan_views(
             if connection.closed:
                 raise
             reason = _reason(error)
-            if not isinstance(error.__cause__ or error, BUSY):
+            if not isinstance(error.__cause__ or error, replanning.ENDING):
                 catalog_unplanned.note_refusal(connection, view, reason)
             yield PlanReport(name, None, reason)
         else:

@@ -1,5 +1,6 @@
 """Plans rely on keys and on NOT NULL; these may go at any time."""
 
+import psycopg
 import pytest
 from stepping import differences
 
@@ -168,3 +169,20 @@ def test_a_view_whose_query_fails_keeps_its_content_when_it_is_planned_again(orc
     orc.execute("UPDATE t SET n = 2 WHERE n = 0")
     orc.refresh()
     assert sorted(orc.execute("TABLE v")[0].rows) == [(1, 6), (2, 3)]
+
+
+def test_a_lock_of_another_session_is_no_fault_of_the_view_that_is_planned_again(orc, dsn):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1)")
+    orc.execute("CREATE VIEW v AS SELECT id, n FROM t")
+    orc.connection.execute("ALTER TABLE t DROP CONSTRAINT t_pkey, ALTER id DROP NOT NULL")
+    with psycopg.connect(dsn) as reader:
+        reader.execute("TABLE v")
+        orc.connection.execute("SET lock_timeout = '10ms'")
+        with pytest.raises(IdivmError) as raised:
+            orc.refresh()
+        assert isinstance(raised.value.__cause__, psycopg.errors.LockNotAvailable)
+        orc.connection.execute("RESET lock_timeout")
+    assert "planned again" not in str(raised.value)
+    orc.execute("INSERT INTO t VALUES (1, 1)")
+    orc.refresh()
+    assert orc.execute("TABLE v")[0].rows == [(1, 1), (1, 1)]

@@ -35,8 +35,14 @@ from orchestrator.runtime.installation.names import bound, names_of
 from orchestrator.runtime.installation.recording import record_plan
 from orchestrator.sqltext import fitted_name
 
-ENDING = (psycopg.errors.OperatorIntervention, psycopg.errors.TransactionRollback)
-"""Errors that a view does not cause: a cancelled query, a conflict with another transaction."""
+ENDING = (
+    psycopg.errors.OperatorIntervention,
+    psycopg.errors.TransactionRollback,
+    psycopg.errors.LockNotAvailable,
+)
+"""Errors that a view does not cause: a cancelled query, a conflict with another transaction.
+
+In SQL, `idivm.ends_refresh` tells them."""
 
 
 def follow(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, str]:
@@ -103,7 +109,7 @@ def _reason_against(
     try:
         plan()
     except (IdivmError, psycopg.Error) as error:
-        if connection.closed or isinstance(error, ENDING):
+        if connection.closed or isinstance(error.__cause__ or error, ENDING):
             raise
         if view is not None and isinstance(error, UnsupportedError):
             warn(
