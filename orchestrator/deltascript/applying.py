@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import combinations
 
 from psycopg.sql import SQL, Composable, Composed, Literal
-from sqlglot import exp
 
 from orchestrator.deltascript import sizes
 from orchestrator.deltascript.assigning import (
@@ -33,7 +32,13 @@ from orchestrator.deltascript.plan import (
     Program,
     StateTable,
 )
-from orchestrator.deltascript.query import bare_text, order_of_rows, query_code, stored
+from orchestrator.deltascript.query import (
+    bare_text,
+    order_of_rows,
+    query_code,
+    reads_variables_alone,
+    stored,
+)
 from orchestrator.deltascript.writer import (
     Code,
     Lines,
@@ -102,7 +107,7 @@ def _by_keys(program: Program, called: Names, step: Apply) -> Code:
     code = _statement(program, called, step)
     if not _has_nullable_keys(step):
         return code
-    if not _reads_variables_alone(step):
+    if not reads_variables_alone(step.query):
         # Its queries would run again for each set of columns that are NULL.
         return code if is_found_by_index(step) else _by_records(program, called, step, code)
     plain = _statement(program, called, with_nulls_in(step, ()))
@@ -145,7 +150,7 @@ def _matches_state(program: Program, step: Apply) -> bool:
         and bool(step.needs)
         and not step.bounded
         and {nulls for _, _, nulls in step.keys} == {"none"}
-        and _reads_variables_alone(step)
+        and reads_variables_alone(step.query)
     )
 
 
@@ -185,7 +190,7 @@ def looks_up(program: Program, step: Apply) -> bool:
         and not program.by_lookups
         and len(step.needs) == 1
         and {nulls for _, _, nulls in step.keys} == {"none"}
-        and _reads_variables_alone(step)
+        and reads_variables_alone(step.query)
     )
 
 
@@ -400,20 +405,6 @@ def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Co
             split = _statement(program, called, with_nulls_in(step, null), null=null)
             result += [*where_any(SQL("EXISTS"), step, called, rows), split, SQL("END IF;")]
     return result
-
-
-def _reads_variables_alone(step: Apply) -> bool:
-    """Return whether a diff is computed from variables, and from tables at most for the types of NULLs."""
-    tree = step.query.tree
-    padding = [
-        join.this
-        for join in tree.find_all(exp.Join)
-        if isinstance(join.args.get("on"), exp.Boolean) and not join.args["on"].this
-    ]
-    return not any(
-        table.db and not any(table is padded for padded in padding)
-        for table in tree.find_all(exp.Table)
-    )
 
 
 def _looks_twice(step: Apply, called: Names) -> bool:

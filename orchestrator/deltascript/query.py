@@ -275,3 +275,17 @@ def order_of_rows(program: Program, step: Apply) -> list[Composable]:
     is_null = [isinstance(item.unalias().unnest(), exp.Null) for item in tree.expressions]
     positions = dict.fromkeys(position + 1 for c in by if not is_null[position := columns.index(c)])
     return [SQL("ORDER BY " + ", ".join(map(str, positions)))] if positions else []
+
+
+def reads_variables_alone(query: Query) -> bool:
+    """Return whether a query reads variables, and tables at most for the types of NULLs."""
+    tree = query.tree
+    padding = [
+        join.this
+        for join in tree.find_all(exp.Join)
+        if isinstance(join.args.get("on"), exp.Boolean) and not join.args["on"].this
+    ]
+    return not any(
+        table.db and not any(table is padded for padded in padding)
+        for table in tree.find_all(exp.Table)
+    )
