@@ -92,6 +92,7 @@ DECLARE
              ELSE format('t.%1$I = f.%1$I', name) END, ' AND ') FROM unnest(key) AS name), 'true');
     equal text := (SELECT string_agg(format('t.%1$I = f.%1$I', name), ' AND ') FROM unnest(key) AS name);
     full_key text := (SELECT string_agg(format('r.%I IS NOT NULL', name), ' AND ') FROM unnest(nullable) AS name);
+    -- A NULL array within an array is not possible.
     is_joinable boolean := NOT EXISTS (
         SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
         WHERE a.attrelid = state AND a.attname = ANY (nullable) AND t.typarray = 0);

@@ -50,8 +50,8 @@ BEGIN
 END
 $$;
 
--- Return the seconds that a lookup or row usually takes in a large diff. Those of most views take between a third of it and
--- three times as much: a row that PostgreSQL finds by hashing takes less, a row that is written takes more.
+-- Return how many seconds an access, a lookup or a row, usually takes in a large diff. In most views, an access takes between
+-- a third of this time and three times as long: less if PostgreSQL finds rows by hashing, more if rows are written.
 CREATE OR REPLACE FUNCTION idivm.usual_access_seconds() RETURNS double precision
     LANGUAGE sql IMMUTABLE
     RETURN 2e-6;
@@ -94,9 +94,9 @@ BEGIN
 END
 $$;
 
--- Return the seconds of an access of a view, by its large diffs. Before one was measured, assume the usual time, but not
--- less than a row of the query takes. The price of small diffs does not help: they look up rows in another way, and most of
--- their accesses may read one large group.
+-- Return how many seconds an access takes in large diffs of a view. Before the first large diff is measured, assume the
+-- usual time, or that of a row of the query if it is longer. The price measured in small diffs is not used: small diffs look
+-- rows up in another way, and most of their accesses may read a single large group.
 CREATE OR REPLACE FUNCTION idivm.access_seconds(view_id integer) RETURNS double precision
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
