@@ -107,11 +107,10 @@ def _by_keys(program: Program, called: Names, step: Apply) -> Code:
     code = _statement(program, called, step)
     if not _has_nullable_keys(step):
         return code
-    if not reads_variables_alone(step.query):
-        # Its queries would run again for each set of columns that are NULL.
-        return code if is_found_by_index(step) else _by_records(program, called, step, code)
-    plain = _statement(program, called, with_nulls_in(step, ()))
     among = _with_nulls(program, called, step, code)
+    if not reads_variables_alone(step.query):
+        return among
+    plain = _statement(program, called, with_nulls_in(step, ()))
     return [*where_without_nulls(step, called), plain, SQL("ELSE"), among, SQL("END IF;")]
 
 
@@ -371,25 +370,21 @@ def _has_nullable_keys(step: Apply) -> bool:
     )
 
 
-def _by_records(program: Program, called: Names, step: Apply, code: Lines) -> Code:
-    """Return code that compares columns that may be NULL as a record if the diff is not small."""
-    several = SQL("{} > {}").format(size(step.needs), Literal(sizes.FEW))
-    return branches([(several, _statement(program, called, step, merges=True))], code)
-
-
 def _with_nulls(program: Program, called: Names, step: Apply, code: Lines) -> Code:
     """Return code for a diff that may hold NULLs in its keys, given the statement for any diff.
 
     If a column may be NULL and there are others, no index finds the rows, and no join can be hashed
     or merged by that column. Therefore few such columns get a statement for each set of columns that
     are NULL, which names rows by plain equalities. Many such columns are compared as a record, in
-    which NULLs are equal and by which PostgreSQL can merge.
+    which NULLs are equal and by which PostgreSQL can merge. So are those of a diff that reads tables,
+    because each further statement would compute it again.
     """
     nullable = nullable_keys(step)
     if is_found_by_index(step):
         return code
-    if len(nullable) > _MOST_SPLIT:
-        return _by_records(program, called, step, code)
+    if len(nullable) > _MOST_SPLIT or not reads_variables_alone(step.query):
+        several = SQL("{} > {}").format(size(step.needs), Literal(sizes.FEW))
+        return branches([(several, _statement(program, called, step, merges=True))], code)
     result: Lines = []
     for number in range(len(nullable) + 1):
         for null in combinations(nullable, number):

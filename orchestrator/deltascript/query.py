@@ -278,14 +278,11 @@ def order_of_rows(program: Program, step: Apply) -> list[Composable]:
 
 
 def reads_variables_alone(query: Query) -> bool:
-    """Return whether a query reads variables, and tables at most for the types of NULLs."""
-    tree = query.tree
-    padding = [
-        join.this
-        for join in tree.find_all(exp.Join)
-        if isinstance(join.args.get("on"), exp.Boolean) and not join.args["on"].this
-    ]
+    """Return whether a query reads rows of variables alone; a table that is joined ON FALSE has no rows."""
     return not any(
-        table.db and not any(table is padded for padded in padding)
-        for table in tree.find_all(exp.Table)
+        table.db and not _is_joined_on_false(table) for table in query.tree.find_all(exp.Table)
     )
+
+
+def _is_joined_on_false(table: exp.Table) -> bool:
+    return isinstance(table.parent, exp.Join) and table.parent.args.get("on") == exp.false()

@@ -297,7 +297,7 @@ def _changes(
         updates = ((held.updated, rest),) if rest else ()
         return _Changes(
             dict(leaf.outputs),
-            frozenset(map(leaf.called, leaf.not_null & set(leaf.columns))),
+            frozenset(map(leaf.called, leaf.not_null)),
             leaf.ids,
             held.deleted,
             held.inserted,

@@ -53,7 +53,7 @@ def plan_views(
             if connection.closed:
                 raise
             reason = _reason(error)
-            if not isinstance(error.__cause__ or error, replanning.ENDING):
+            if not replanning.is_interruption(error):
                 catalog_unplanned.note_refusal(connection, view, reason)
             yield PlanReport(name, None, reason)
         else:

@@ -87,15 +87,8 @@ def test_padded_rows_are_not_compared_with_every_row_of_a_state(orc):
         ).fetchone()
     assert read < 100_000
     assert not orc.view("v").recomputed
-    assert (
-        list(
-            differences(
-                orc,
-                ["DELETE FROM customers WHERE id % 3 = 1", "DELETE FROM orders WHERE id < 2000"],
-            )
-        )
-        == []
-    )
+    changes = ("DELETE FROM customers WHERE id % 3 = 1", "DELETE FROM orders WHERE id < 2000")
+    assert list(differences(orc, changes)) == []
 
 
 def test_diffs_of_outer_joins_with_keys_that_may_be_null(orc):

@@ -35,14 +35,19 @@ from orchestrator.runtime.installation.names import bound, names_of
 from orchestrator.runtime.installation.recording import record_plan
 from orchestrator.sqltext import fitted_name
 
-ENDING = (
+_INTERRUPTIONS = (
     psycopg.errors.OperatorIntervention,
     psycopg.errors.TransactionRollback,
     psycopg.errors.LockNotAvailable,
 )
-"""Errors that a view does not cause: a cancelled query, a conflict with another transaction.
 
-In SQL, `idivm.ends_refresh` tells them."""
+
+def is_interruption(error: Exception) -> bool:
+    """Return whether a view did not cause an error: a cancelled query, a conflict with another transaction.
+
+    `idivm.ends_refresh` decides the same in SQL.
+    """
+    return isinstance(error.__cause__ or error, _INTERRUPTIONS)
 
 
 def follow(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, str]:
@@ -109,7 +114,7 @@ def _reason_against(
     try:
         plan()
     except (IdivmError, psycopg.Error) as error:
-        if connection.closed or isinstance(error.__cause__ or error, ENDING):
+        if connection.closed or is_interruption(error):
             raise
         if view is not None and isinstance(error, UnsupportedError):
             warn(

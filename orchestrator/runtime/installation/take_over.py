@@ -119,7 +119,7 @@ def _report(
                 else _adopted(connection, view, new, initialiser)
             )
     except (IdivmError, psycopg.Error) as error:
-        if connection.closed or isinstance(error.__cause__ or error, replanning.ENDING):
+        if connection.closed or replanning.is_interruption(error):
             raise
         reason = explain(error, "Adopting it") if isinstance(error, psycopg.Error) else error
         return AdoptReport(relation, None, "", tuple(view.lost), str(reason))
