@@ -201,6 +201,18 @@ def invalidate_drifted(connection: Connection[Any]) -> set[int]:
     return {row[0] for row in rows.fetchall()}
 
 
+def without_states(connection: Connection[Any], view_ids: Sequence[int]) -> list[int]:
+    """Return the views of which only the content is current, while no change waits for them."""
+    rows = connection.execute(
+        "SELECT w.view FROM idivm.watermarks w JOIN idivm.views v ON v.id = w.view"
+        " WHERE w.content_only AND w.view = ANY (%s) AND v.status = 'ready'"
+        " AND idivm.pending_changes(w.view) = 0"
+        " AND NOT EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = w.view)",
+        [list(view_ids)],
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
 @dataclass(frozen=True)
 class ViewWork:
     """A view of a refresh, the deferred views that it reads, and the seconds that its last refresh took."""

@@ -13,6 +13,7 @@ from psycopg.errors import SerializationFailure
 from psycopg.pq import TransactionStatus
 
 from orchestrator import catalog
+from orchestrator.catalog import readers as catalog_readers
 from orchestrator.catalog import serving
 from orchestrator.errors import DatabaseError, UsageError
 from orchestrator.runtime.side_by_side import EntangledError, Sessions, Workers
@@ -75,6 +76,7 @@ def refresh(
     not read each other are refreshed at the same time.
     """
     view_ids = serving.with_groups(connection, view_ids)
+    _complete(connection, view_ids)
     reports = _in_sessions(connection, view_ids, unplanned or {}, sessions)
     if collect(connection, view_ids) and (late := catalog.over_log_limit(connection, view_ids)):
         # Their logs exceed the limit, and their options ask for a refresh then.
@@ -83,6 +85,20 @@ def refresh(
     if any(report.error for report in reports):
         raise RefreshError(reports)
     return reports
+
+
+def _complete(connection: Connection[Any], view_ids: Sequence[int]) -> None:
+    """Compute the states that earlier refreshes left behind the content, of the views that have nothing else to do.
+
+    Otherwise, later refreshes with few changes would compute the content alone too, until they have lost enough time.
+    """
+    if idle := serving.without_states(connection, view_ids):
+
+        def completed() -> list[RefreshReport]:
+            catalog_readers.invalidate(connection, idle)
+            return refresh_here(connection, idle)
+
+        in_one_cut(connection, idle, completed)
 
 
 def _in_sessions(

@@ -29,6 +29,7 @@ from orchestrator.catalog.serving import (
     quiet_until,
     served_views,
     time_zone,
+    without_states,
 )
 from orchestrator.errors import IdivmError, UsageError
 from orchestrator.frontend.schedules import Every
@@ -212,8 +213,11 @@ class Server:
                     if time.monotonic() - tidied > TIDY:
                         self.tidy(connection)
                         tidied = time.monotonic()
-                        # Code that a view calls can change without a change of any log.
-                        for view_id in invalidate_drifted(connection) & self.progress.keys():
+                        # Code that a view calls can change without a change of any log. A view with no changes left
+                        # gets its states back.
+                        stale = invalidate_drifted(connection)
+                        stale.update(without_states(connection, list(self.progress)))
+                        for view_id in stale & self.progress.keys():
                             progress = self.progress[view_id]
                             progress.since = progress.since or tidied
                     now = time.monotonic()

@@ -594,7 +594,7 @@ BEGIN
         -- A foreign watermark does not count the transaction's own changes as pending.
         done.marks := CASE WHEN has_written THEN idivm.own_marks(view_id) END;
     END IF;
-    IF v.content_only AND done.kind = 'R' AND NOT v.recompute THEN
+    IF v.content_only AND done.kind = 'R' AND why IS NULL THEN
         why := idivm.why_recomputed('S', false);
     END IF;
     took := extract(epoch FROM clock_timestamp() - started);

@@ -86,16 +86,13 @@ DECLARE
     old_row text := 't.' || array_to_string(columns, ', t.');
     new_row text := 'f.' || array_to_string(columns, ', f.');
     sets text := (SELECT string_agg(format('%1$s = f.%1$s', name), ', ') FROM unnest(columns) AS name);
-    -- NULL equals NULL within an array, and arrays can be joined by hashing or merging.
-    same text := coalesce((SELECT string_agg(
-        CASE WHEN name = ANY (nullable) THEN format('ARRAY[t.%1$I] = ARRAY[f.%1$I]', name)
-             ELSE format('t.%1$I = f.%1$I', name) END, ' AND ') FROM unnest(key) AS name), 'true');
-    equal text := (SELECT string_agg(format('t.%1$I = f.%1$I', name), ' AND ') FROM unnest(key) AS name);
-    full_key text := (SELECT string_agg(format('r.%I IS NOT NULL', name), ' AND ') FROM unnest(nullable) AS name);
+    -- Rows are joined separately by which of these columns are NULL. Further columns are compared as arrays: NULL equals
+    -- NULL within an array, and arrays can be joined by hashing or merging.
+    split text[] := nullable[:3];
     -- A NULL array within an array is not possible.
     is_joinable boolean := NOT EXISTS (
         SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-        WHERE a.attrelid = state AND a.attname = ANY (nullable) AND t.typarray = 0);
+        WHERE a.attrelid = state AND a.attname = ANY (nullable[4:]) AND t.typarray = 0);
     -- Names that no column of the state has.
     spare text[] := ARRAY(SELECT 'idivm_' || n FROM generate_series(1, 1700) AS n
                           WHERE 'idivm_' || n <> ALL (columns) ORDER BY n LIMIT 2);
@@ -121,20 +118,26 @@ BEGIN
         END IF;
         RETURN changed;
     END IF;
-    -- The rows that differ: f is a row of the query, t of the state. Rows without NULL in the key are joined by its
-    -- columns, which is faster than by arrays.
+    -- The rows that differ: f is a row of the query, t of the state. A bit of `part` says that a column is NULL.
     pairs := (
         SELECT string_agg(format(
             'SELECT t.ctid AS %1$s, f.* FROM (SELECT r.*, true AS %2$s FROM fresh AS r%6$s) AS f'
             ' FULL JOIN (SELECT r.ctid, r.* FROM %3$s AS r%6$s) AS t ON %7$s'
             ' WHERE t.ctid IS NULL OR f.%2$s IS NULL OR ROW(%4$s)::record *<> ROW(%5$s)::record',
-            spare[1], spare[2], state, old_row, new_row, part.rows, part.condition), ' UNION ALL ')
-        FROM (VALUES (' WHERE ' || full_key, equal),
-                     (coalesce(' WHERE NOT (' || full_key || ')', ''), same)) AS part (rows, condition)
-        WHERE part.rows IS NOT NULL);
+            spare[1], spare[2], state, old_row, new_row, ' WHERE ' || compared.rows, coalesce(compared.equal, 'true')),
+            ' UNION ALL ')
+        FROM generate_series(0, (1 << cardinality(split)) - 1) AS part,
+            LATERAL (
+                SELECT string_agg(format('r.%I IS %s', k.name, CASE WHEN k.is_null THEN 'NULL' ELSE 'NOT NULL' END), ' AND ')
+                        FILTER (WHERE k.place IS NOT NULL) AS rows,
+                    string_agg(format(CASE WHEN k.name = ANY (nullable[4:]) THEN 'ARRAY[t.%1$I] = ARRAY[f.%1$I]'
+                                      ELSE 't.%1$I = f.%1$I' END, k.name), ' AND ') FILTER (WHERE NOT k.is_null) AS equal
+                FROM (SELECT name, array_position(split, name) AS place,
+                          coalesce((part >> array_position(split, name) - 1) & 1 = 1, false) AS is_null
+                      FROM unnest(key) AS name) AS k) AS compared);
     RETURN idivm.run_over(
         state, query,
-        format('WITH fresh (%s) AS %s (', listed, CASE WHEN full_key IS NOT NULL THEN 'MATERIALIZED' END),
+        format('WITH fresh (%s) AS %s (', listed, CASE WHEN split <> '{}' THEN 'MATERIALIZED' END),
         format(
             '), difference AS MATERIALIZED (SELECT f.* FROM (%7$s) AS f %6$s'
             '), gone AS (DELETE FROM %1$s AS t USING difference AS f WHERE t.ctid = f.%4$s AND f.%5$s IS NULL RETURNING 1'

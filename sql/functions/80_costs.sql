@@ -64,7 +64,8 @@ CREATE OR REPLACE FUNCTION idivm.states_seconds(view_id integer, query_work doub
 AS $$
 BEGIN
     RETURN idivm.recompute_work(view_id, query_work) * coalesce(
-        (SELECT coalesce(c.row_seconds, c.access_seconds / idivm.usual_access_seconds() * 1e-7) FROM idivm.costs c WHERE c.view = view_id),
+        (SELECT coalesce(c.row_seconds, c.content_row_seconds / c.content_share,
+                         c.access_seconds / idivm.usual_access_seconds() * 1e-7) FROM idivm.costs c WHERE c.view = view_id),
         (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY c.row_seconds) FROM idivm.costs c), 1e-7);
 END
 $$;
@@ -230,8 +231,9 @@ COMMENT ON FUNCTION idivm.diff_seconds(integer, "char", double precision) IS
     'how many seconds a diff with so many lookups and rows is expected to take';
 
 -- Return whether a refresh that recomputes computes the content alone, and leaves the other states behind. Until they are
--- computed, no diff can be applied. They are computed as soon as the refreshes without them have lost as much time as
--- computing them takes; so both together take at most twice what the best decision would have taken.
+-- computed, no diff can be applied. The orchestrator and serve compute them when nothing else is to do. Otherwise, they are
+-- computed as soon as the refreshes without them have lost four times as much as computing them takes: on average, a
+-- refresh then takes at most a quarter longer than its query.
 CREATE OR REPLACE FUNCTION idivm.content_is_enough(view_id integer, query_work double precision, content_only boolean,
                                                    kind "char", accesses double precision) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -250,7 +252,7 @@ BEGIN
     END IF;
     content := coalesce(content, states / 2);
     RETURN coalesce((SELECT c.lost_seconds FROM idivm.costs c WHERE c.view = view_id), 0)
-        + greatest(0, content - idivm.diff_seconds(view_id, kind, accesses)) < states - content;
+        + greatest(0, content - idivm.diff_seconds(view_id, kind, accesses)) < 4 * (states - content);
 END
 $$;
 COMMENT ON FUNCTION idivm.content_is_enough(integer, double precision, boolean, "char", double precision) IS

@@ -254,12 +254,35 @@ def test_a_large_diff_computes_the_content_alone(orc):
     assert differences(orc.connection, "v") == []
 
 
-def test_nothing_is_computed_if_nothing_changed(orc):
+def test_the_states_follow_when_nothing_else_is_to_do(orc):
+    """A refresh in SQL does not compute them: it would take longer than the query, for nothing."""
     tables(orc, 3000)
     orc.create_view("v", VALUES, strategy="id")
     without_states(orc)
+    orc.execute("CALL idivm.refresh_all()")
+    assert content_only(orc)
+    orc.execute("UPDATE t SET v = v + 2 WHERE id <= 90")
     orc.refresh("v")
-    assert orc.execute("SELECT refreshes FROM idivm.watermarks")[0].rows == [(1,)]
+    assert content_only(orc)
+    [report] = orc.refresh("v")
+    assert report.changed == 0 and not content_only(orc)
+    assert "not current" in orc.execute("SELECT reason FROM idivm.history LIMIT 1")[0].rows[0][0]
+    orc.execute("UPDATE idivm.costs SET loses_from = NULL; UPDATE t SET v = 7 WHERE id = 3")
+    orc.refresh("v")
+    assert not last(orc) and differences(orc.connection, "v") == []
+
+
+def test_unknown_costs_of_the_states_follow_those_of_the_content(orc):
+    """Without them, a small diff after a large one would compute the states, for three times the time."""
+    tables(orc, 3000)
+    orc.create_view("v", VALUES, strategy="id")
+    without_states(orc)
+    orc.execute(
+        "UPDATE idivm.costs SET row_seconds = NULL, loses_from = NULL, content_row_seconds = 1, content_share = 0.3;"
+        "UPDATE t SET v = 7 WHERE id = 3"
+    )
+    orc.execute("SELECT idivm.refresh('v')")
+    assert content_only(orc)
 
 
 @pytest.mark.parametrize("mode", ["eager", "on_commit"])

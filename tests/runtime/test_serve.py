@@ -9,7 +9,7 @@ import threading
 
 import pytest
 from psycopg import sql
-from stepping import Session, until
+from stepping import Session, differences, until
 
 import orchestrator
 from orchestrator.runtime.serve import Progress, Served, groups, refresh_at
@@ -211,6 +211,21 @@ def test_a_function_that_changes_makes_its_views_due(shop, serve, monkeypatch, m
             ).format(sql.Literal(f"SELECT i + {n}"))
         )
         until(shows(shop, "calling", (5 + n,)))
+
+
+def test_states_that_were_left_behind_are_computed(shop, serve, monkeypatch):
+    monkeypatch.setattr("orchestrator.runtime.serve.TIDY", 0.05)
+    shop.execute("CREATE VIEW kinds WITH (strategy = id) AS SELECT count(DISTINCT n) AS c FROM t")
+    shop.execute(
+        "UPDATE idivm.watermarks SET content_only = view IN (SELECT id FROM idivm.views WHERE relation = 'kinds'::regclass)"
+    )
+    serve()
+    until(
+        lambda: (
+            shop.execute("SELECT bool_or(content_only) FROM idivm.watermarks")[0].rows == [(False,)]
+        )
+    )
+    assert differences(shop.connection, "kinds") == []
 
 
 def test_an_interval_must_be_one(shop):
