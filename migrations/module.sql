@@ -72,6 +72,8 @@ BEGIN
             LANGUAGE c STRICT AS 'idivm_upkeep', 'idivm_has_drifted';
         CREATE OR REPLACE FUNCTION idivm.drifted_among(view_ids integer[]) RETURNS integer[]
             LANGUAGE c STRICT AS 'idivm_upkeep', 'idivm_drifted_among';
+        CREATE OR REPLACE FUNCTION idivm.refusal(view_id integer) RETURNS text
+            LANGUAGE c STRICT AS 'idivm_upkeep', 'idivm_refusal';
         CREATE OR REPLACE FUNCTION idivm.run_program(view_id integer, since idivm.watermark, rebuild boolean,
                                                      content_only boolean,
                                                      OUT changed bigint, OUT kind "char", OUT marks jsonb)

@@ -8,6 +8,9 @@
  * reads, or to any function: whatever plans a view again replaces the view's program. For views that
  * call functions or types of users, it also forgets that after a change to any type, operator,
  * collation or the like.
+ *
+ * It also remembers of which views it has found that they may be maintained, until any relation, role
+ * or code changes.
  */
 #include "postgres.h"
 
@@ -36,6 +39,7 @@ typedef struct
 	int32		view;			/* the key */
 	uint64		fits_in;		/* the generation in which it was found to fit, or 0 */
 	uint64		fits_code;		/* the same of code; 0 if the view calls none that can change */
+	uint64		allowed_in;		/* the same of rights */
 } Known;
 
 static HTAB *known = NULL;
@@ -47,9 +51,13 @@ static uint64 generation = 1;
 /* Goes up with every change of a function, operator, type or the like. */
 static uint64 code_generation = 1;
 
+/* Goes up with every change of a relation, a role, a function or the like. */
+static uint64 rights_generation = 1;
+
 static void
 relation_changed(Datum arg, Oid relation)
 {
+	rights_generation++;
 	if (relation == InvalidOid || hash_search(watched, &relation, HASH_FIND, NULL) != NULL)
 		generation++;
 }
@@ -59,12 +67,20 @@ function_changed(Datum arg, int cache, uint32 hash)
 {
 	generation++;
 	code_generation++;
+	rights_generation++;
 }
 
 static void
 code_changed(Datum arg, int cache, uint32 hash)
 {
 	code_generation++;
+	rights_generation++;
+}
+
+static void
+rights_changed(Datum arg, int cache, uint32 hash)
+{
+	rights_generation++;
 }
 
 static Known *
@@ -81,6 +97,9 @@ look_up(int32 view)
 			AGGFNOID, AMPROCNUM, CASTSOURCETARGET, COLLOID, CONSTROID, ENUMOID, NAMESPACEOID,
 			OPEROID, TSCONFIGMAP, TSCONFIGOID, TSDICTOID, TYPEOID
 		};
+		const int	of_rights[] = {
+			AUTHMEMROLEMEM, AUTHOID, DATABASEOID, FOREIGNSERVEROID, FOREIGNTABLEREL, RANGETYPE, STATEXTOID
+		};
 
 		watched = hash_create("idivm watched relations", 64, &by_oid, HASH_ELEM | HASH_BLOBS);
 		known = hash_create("idivm known views", 32, &by_view, HASH_ELEM | HASH_BLOBS);
@@ -88,10 +107,12 @@ look_up(int32 view)
 		CacheRegisterSyscacheCallback(PROCOID, function_changed, (Datum) 0);
 		for (int i = 0; i < lengthof(caches); i++)
 			CacheRegisterSyscacheCallback(caches[i], code_changed, (Datum) 0);
+		for (int i = 0; i < lengthof(of_rights); i++)
+			CacheRegisterSyscacheCallback(of_rights[i], rights_changed, (Datum) 0);
 	}
 	one = hash_search(known, &view, HASH_ENTER, &found);
 	if (!found)
-		one->fits_in = one->fits_code = 0;
+		one->fits_in = one->fits_code = one->allowed_in = 0;
 	return one;
 }
 
@@ -291,6 +312,53 @@ idivm_drifted_among(PG_FUNCTION_ARGS)
 	for (int i = 0; i < count; i++)
 		views[i] = DatumGetInt32(elements[i]);
 	PG_RETURN_ARRAYTYPE_P(drifted_of(views, count));
+}
+
+/* Why a view may not be maintained, as the active snapshot shows it, or NULL. */
+static text *
+refusal_of(int32 view)
+{
+	LOCAL_FCINFO(call, 1);
+	FmgrInfo	function;
+	Datum		refusal;
+
+	fmgr_info(function_of_view("looks_forbidden"), &function);
+	InitFunctionCallInfoData(*call, &function, 1, InvalidOid, NULL, NULL);
+	call->args[0].value = Int32GetDatum(view);
+	call->args[0].isnull = false;
+	refusal = FunctionCallInvoke(call);
+	return call->isnull ? NULL : DatumGetTextPP(refusal);
+}
+
+PG_FUNCTION_INFO_V1(idivm_refusal);
+
+/*
+ * Why a view may not be maintained. If the session knows that it may, the catalogs are not asked. For a snapshot that
+ * lasts, the same holds as for what has drifted.
+ */
+Datum
+idivm_refusal(PG_FUNCTION_ARGS)
+{
+	int32		view = PG_GETARG_INT32(0);
+	text	   *refusal = NULL;
+	uint64		begun;
+
+	AcceptInvalidationMessages();
+	if (look_up(view)->allowed_in == rights_generation)
+		PG_RETURN_NULL();
+	begun = rights_generation;
+	if (IsolationUsesXactSnapshot())
+		refusal = refusal_of(view);
+	if (refusal == NULL)
+	{
+		PushActiveSnapshot(GetLatestSnapshot());
+		refusal = refusal_of(view);
+		PopActiveSnapshot();
+	}
+	if (refusal != NULL)
+		PG_RETURN_TEXT_P(refusal);
+	look_up(view)->allowed_in = begun;
+	PG_RETURN_NULL();
 }
 
 /* The caller needs the rights that a statement with the function's name in it would need. */

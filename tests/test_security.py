@@ -43,6 +43,53 @@ def grant(orc: Orchestrator, role: psycopg.Connection[Any], rights: str) -> None
     )
 
 
+WITHDRAWN = {
+    "a right": ("GRANT SELECT ON t TO {role}", "REVOKE SELECT ON t FROM {role}"),
+    "a membership": (
+        "CREATE ROLE {group}; GRANT SELECT ON t TO {group}; GRANT {group} TO {role}",
+        "REVOKE {group} FROM {role}",
+    ),
+    "all rights of a superuser": ("ALTER ROLE {role} SUPERUSER", "ALTER ROLE {role} NOSUPERUSER"),
+    "the owner of a function": (
+        "GRANT SELECT ON t TO {role}",
+        "ALTER FUNCTION next_number(int) OWNER TO {role}",
+    ),
+}
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize("kind", WITHDRAWN)
+def test_a_session_that_has_refreshed_a_view_notices_what_is_withdrawn(
+    orc: Orchestrator, dsn: str, kind: str, level: str
+) -> None:
+    """It does not check again what it knows, until PostgreSQL tells it of a change."""
+    role, group = f"reader_{orc.connection.info.dbname}", f"group_{orc.connection.info.dbname}"
+    given, withdrawn = (text.format(role=role, group=group) for text in WITHDRAWN[kind])
+    orc.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, n int);"
+        "CREATE FUNCTION next_number(n int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT n + 1';"
+        f"CREATE ROLE {role}; {given}"
+    )
+    orc.connection.execute("CREATE VIEW below AS SELECT id, n FROM t")
+    orc.execute(f"ALTER VIEW below OWNER TO {role}; GRANT SELECT ON below TO PUBLIC")
+    try:
+        orc.create_view("v", "SELECT id, next_number(n) AS n FROM below")
+        refresh = f"BEGIN ISOLATION LEVEL {level}; SELECT idivm.refresh('v'); COMMIT"
+        for number in range(3):
+            orc.execute(f"INSERT INTO t VALUES ({number}, 1)")
+            orc.connection.execute(refresh.encode())
+        with psycopg.connect(dsn, autocommit=True) as other:
+            other.execute(withdrawn.encode())
+        orc.execute("INSERT INTO t VALUES (7, 7)")
+        orc.connection.execute(refresh.encode())
+        [(message,)] = orc.execute("SELECT message FROM idivm.view_errors")[0].rows
+        assert "may not read" in message or "does not trust" in message
+        assert orc.execute("SELECT count(*) FROM v")[0].rows == [(3,)]
+    finally:
+        orc.execute("DROP TABLE t CASCADE; DROP FUNCTION next_number(int)")
+        orc.execute(f"DROP ROLE {role}; DROP ROLE IF EXISTS {group}")
+
+
 @pytest.fixture
 def base(orc: Orchestrator) -> Orchestrator:
     orc.execute(

@@ -7,6 +7,7 @@
 -- Built-in objects have no entries in pg_depend, so the search ends there.
 CREATE OR REPLACE FUNCTION idivm.objects_called(view_id integer) RETURNS TABLE (class oid, object oid, level integer)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+    SET work_mem = '64kB'
 AS $$
 DECLARE
     first_unpinned CONSTANT oid := 12000;

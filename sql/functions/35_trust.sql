@@ -7,8 +7,11 @@
 -- Return whether a role trusts another role. A role trusts itself, the roles that it is a member of, superusers,
 -- and the owner of idivm's catalog, whose functions its programs call anyway. A superuser has the rights of all
 -- roles, but this does not mean that it trusts them.
+--
+-- A recursive query begins with a hash table for as many rows as PostgreSQL expects, up to work_mem. It expects many
+-- more than there are, and clearing that memory took milliseconds.
 CREATE OR REPLACE FUNCTION idivm.trusts(who oid, whom oid) RETURNS boolean
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET work_mem = '64kB'
 AS $$
 BEGIN
     RETURN (
@@ -32,8 +35,11 @@ COMMENT ON FUNCTION idivm.trusts(oid, oid) IS 'whether code of one role may run 
 -- constraints of these relations. For example, an index on mallory.f(1) makes the planner call mallory.f for every
 -- query over the table.
 CREATE OR REPLACE FUNCTION idivm.planned_with(relation oid) RETURNS TABLE (class oid, object oid)
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+    SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET work_mem = '64kB'
 AS $$
+BEGIN
+    RETURN QUERY
     WITH RECURSIVE family(member) AS (
         SELECT relation
       UNION
@@ -53,7 +59,8 @@ AS $$
     SELECT d.refclassid, d.refobjid
     FROM family f JOIN pg_partitioned_table p ON p.partrelid = f.member AND p.partexprs IS NOT NULL
     JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = p.partrelid AND d.objsubid = 0
-    WHERE d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
+    WHERE d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass);
+END
 $$;
 COMMENT ON FUNCTION idivm.planned_with(oid) IS 'the objects of a table whose expressions the planner evaluates as far as they are constant';
 
@@ -67,6 +74,7 @@ CREATE OR REPLACE FUNCTION idivm.objects_behind(definition regclass, types oid[]
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
     -- The function looks up a few objects by OID; the planner would choose scans, or compile the query.
     SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET jit = off
+    SET work_mem = '64kB'
 AS $$
 BEGIN
     RETURN QUERY
@@ -333,14 +341,29 @@ $$;
 
 -- Return why a view may not be maintained, or NULL. A view that reads only views of its owner and calls no code of
 -- users needs no check: PostgreSQL itself checks the rights to its tables.
+CREATE OR REPLACE FUNCTION idivm.looks_forbidden(view_id integer) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT coalesce(idivm.distrusted(v.definition, v.types), idivm.replaced(v.id), idivm.unreadable(v.id),
+                            idivm.uncallable(v.id))
+            FROM idivm.views v WHERE v.id = view_id AND v.types IS NOT NULL);
+END
+$$;
+
+-- Return the same as looks_forbidden. In C, a session remembers that a view may be maintained until PostgreSQL tells it of
+-- a change to roles, rights or definitions.
+CREATE OR REPLACE FUNCTION idivm.refusal(view_id integer) RETURNS text
+    LANGUAGE sql
+    RETURN idivm.looks_forbidden(view_id);
+
+-- Return why a view may not be maintained, or NULL, and lock the plain views that the answer depends on.
 CREATE OR REPLACE FUNCTION idivm.forbidden(view_id integer) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM idivm.hold_views_below(view_id);
-    RETURN (SELECT coalesce(idivm.distrusted(v.definition, v.types), idivm.replaced(v.id), idivm.unreadable(v.id),
-                            idivm.uncallable(v.id))
-            FROM idivm.views v WHERE v.id = view_id AND v.types IS NOT NULL);
+    RETURN idivm.refusal(view_id);
 END
 $$;
 COMMENT ON FUNCTION idivm.forbidden(integer) IS 'why a view may not be maintained: what its owner may not read or does not trust';

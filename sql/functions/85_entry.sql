@@ -100,7 +100,7 @@ $$;
 
 -- Return a view and the plain views that it reads directly or through other plain views.
 CREATE OR REPLACE FUNCTION idivm.relations_below(view regclass) RETURNS SETOF oid
-    LANGUAGE sql STABLE ROWS 3 SET search_path = pg_catalog, pg_temp
+    LANGUAGE sql STABLE ROWS 3 SET search_path = pg_catalog, pg_temp SET work_mem = '64kB'
 AS $$
     WITH RECURSIVE below(relation) AS (
         SELECT view::oid
