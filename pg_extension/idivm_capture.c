@@ -25,7 +25,9 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "catalog/index.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_proc.h"
@@ -40,6 +42,7 @@
 #include "rewrite/rewriteSupport.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
+#include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -109,8 +112,9 @@ typedef struct
 	Relation	segment;
 	int64		number;
 	Datum		xid;
-	EState	   *estate;			/* with the result relation, where the segment has indexes */
-	ResultRelInfo *target;
+	Relation   *indexes;		/* of the segment, without those that no row of a statement belongs to */
+	IndexInfo **infos;
+	int			n_indexes;
 	MemoryContext rows;			/* what the rows of a batch are made of */
 	Datum	   *values;
 	bool	   *nulls;
@@ -344,6 +348,24 @@ used_columns(Query *query, Relation table, Oid *source_relation, AttrNumber *att
 	return true;
 }
 
+/* Whether an index has the predicate op = 'T': it holds the rows of TRUNCATE alone. */
+static bool
+is_of_truncate(Relation index, Relation segment)
+{
+	List	   *predicate = RelationGetIndexPredicate(index);
+	OpExpr	   *equal = list_length(predicate) == 1 ? linitial(predicate) : NULL;
+	Var		   *column;
+	Const	   *value;
+
+	if (equal == NULL || !IsA(equal, OpExpr) || get_opcode(equal->opno) != F_CHAREQ)
+		return false;
+	column = linitial(equal->args);
+	value = lsecond(equal->args);
+	return IsA(column, Var) && IsA(value, Const) && column->varattno > 0 &&
+		strcmp(NameStr(TupleDescAttr(RelationGetDescr(segment), column->varattno - 1)->attname), "op") == 0 &&
+		!value->constisnull && DatumGetChar(value->constvalue) == 'T';
+}
+
 /* Whether inserting into a log runs nothing but PostgreSQL's own code. */
 static bool
 segment_is_plain(Relation segment)
@@ -354,9 +376,10 @@ segment_is_plain(Relation segment)
 	foreach(cell, RelationGetIndexList(segment))
 	{
 		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
-		bool		plain = !index->rd_index->indisunique && !index->rd_index->indisexclusion &&
+		bool		plain = index->rd_rel->relam == BTREE_AM_OID &&
+			!index->rd_index->indisunique && !index->rd_index->indisexclusion &&
 			heap_attisnull(index->rd_indextuple, Anum_pg_index_indexprs, NULL) &&
-			heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
+			(heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) || is_of_truncate(index, segment));
 
 		index_close(index, NoLock);
 		if (!plain)
@@ -484,6 +507,43 @@ make_out(Capture *capture, const Trigger *trigger, Relation table, Relation segm
 
 /* Writing the log ----------------------------------------------------------------------------------- */
 
+/* An executor would take several times as long to do the same. */
+static void
+open_indexes(Writer *writer)
+{
+	List	   *indexes = RelationGetIndexList(writer->segment);
+	ListCell   *cell;
+
+	writer->indexes = palloc(sizeof(Relation) * list_length(indexes));
+	writer->infos = palloc(sizeof(IndexInfo *) * list_length(indexes));
+	foreach(cell, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(cell), RowExclusiveLock);
+
+		if (!index->rd_index->indisready || RelationGetIndexPredicate(index) != NIL)
+		{
+			index_close(index, RowExclusiveLock);
+			continue;
+		}
+		writer->indexes[writer->n_indexes] = index;
+		writer->infos[writer->n_indexes++] = BuildIndexInfo(index);
+	}
+}
+
+static void
+insert_into_indexes(Writer *writer, TupleTableSlot *row)
+{
+	Datum		values[INDEX_MAX_KEYS];
+	bool		nulls[INDEX_MAX_KEYS];
+
+	for (int i = 0; i < writer->n_indexes; i++)
+	{
+		FormIndexDatum(writer->infos[i], row, NULL, values, nulls);
+		index_insert(writer->indexes[i], values, nulls, &row->tts_tid, writer->segment, UNIQUE_CHECK_NO, false,
+					 writer->infos[i]);
+	}
+}
+
 static void
 begin_writing(Writer *writer, const Capture *capture, Relation segment, int64 number)
 {
@@ -500,12 +560,7 @@ begin_writing(Writer *writer, const Capture *capture, Relation segment, int64 nu
 	writer->rows = AllocSetContextCreate(CurrentMemoryContext, "idivm log rows",
 										 ALLOCSET_DEFAULT_SIZES);
 	if (segment->rd_rel->relhasindex)
-	{
-		writer->estate = CreateExecutorState();
-		writer->target = makeNode(ResultRelInfo);
-		InitResultRelInfo(writer->target, segment, 0, NULL, 0);
-		ExecOpenIndices(writer->target, false);
-	}
+		open_indexes(writer);
 }
 
 static void
@@ -521,16 +576,7 @@ flush(Writer *writer)
 						   GetCurrentCommandId(true), 0, NULL);
 	for (int i = 0; i < writer->n_rows; i++)
 	{
-		if (writer->target != NULL && writer->target->ri_NumIndices > 0)
-		{
-			ExecInsertIndexTuples(writer->target, writer->slots[i], writer->estate, false, false,
-								  NULL, NIL
-#if PG_VERSION_NUM >= 160000
-								  ,false
-#endif
-				);
-			ResetPerTupleExprContext(writer->estate);
-		}
+		insert_into_indexes(writer, writer->slots[i]);
 		ExecClearTuple(writer->slots[i]);
 	}
 	MemoryContextSwitchTo(outer);
@@ -585,11 +631,8 @@ end_writing(Writer *writer)
 	flush(writer);
 	for (int i = 0; i < writer->n_slots; i++)
 		ExecDropSingleTupleTableSlot(writer->slots[i]);
-	if (writer->estate != NULL)
-	{
-		ExecCloseIndices(writer->target);
-		FreeExecutorState(writer->estate);
-	}
+	for (int i = 0; i < writer->n_indexes; i++)
+		index_close(writer->indexes[i], RowExclusiveLock);
 	/* The triggers that follow find the rows, as they do after a command of SQL. */
 	CommandCounterIncrement();
 }

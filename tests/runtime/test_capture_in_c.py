@@ -184,6 +184,27 @@ def test_both_forms_give_the_same_log(pg, orc, name, maintain, older):
     assert all(report.equal for report in orc.check())
 
 
+@pytest.mark.parametrize("maintain", ["deferred", "eager", "on_commit", "on_read"])
+def test_no_mode_leaves_statements_to_plpgsql(orc, maintain):
+    """The logs of on_read views have further indexes."""
+    orc.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, g int, n int); INSERT INTO t SELECT i, i % 3, i FROM generate_series(1, 9) AS i;"
+        f"CREATE VIEW v WITH (maintain = {maintain}) AS SELECT g, sum(n) AS s FROM t GROUP BY g"
+    )
+    for operation in ("insert", "update", "delete"):
+        orc.connection.execute(
+            f"CREATE OR REPLACE FUNCTION idivm_log.s1_{operation}_1() RETURNS trigger LANGUAGE plpgsql AS"
+            " 'BEGIN RAISE ''left to plpgsql''; END'"
+        )
+    orc.connection.execute(
+        "INSERT INTO t VALUES (10, 1, 1), (11, NULL, 2); UPDATE t SET n = 7, g = 2 WHERE id < 5; DELETE FROM t WHERE id = 10"
+    )
+    pending = 45 if maintain == "deferred" else 65
+    assert orc.execute("SELECT sum(s) FROM v")[0].rows == [(pending,)]
+    orc.refresh()
+    assert orc.check("v")[0].equal
+
+
 def test_a_log_that_was_changed_by_hand_is_left_to_plpgsql(orc):
     orc.execute("CREATE TABLE t (id int PRIMARY KEY, a int); CREATE VIEW v AS SELECT id, a FROM t")
     (source,) = orc.connection.execute("SELECT id FROM idivm.sources").fetchone()
