@@ -207,15 +207,16 @@ class PendingScan(_Leaf):
             db=identifier(PENDING),
             alias=exp.TableAlias(this=identifier(self.mark)),
         )
+        fields = ("snapshot", "floor", "own_xid", "own_marks")
         arguments = [
             reference("xid", self.alias),
             reference("seq", self.alias),
-            reference("mark", self.mark),
+            *(reference(field, self.mark) for field in fields),
             reference("source", self.alias),
         ]
         pending = exp.Dot(
             this=identifier("idivm"),
-            expression=exp.Anonymous(this="is_pending", expressions=arguments),
+            expression=exp.Anonymous(this="is_pending_after", expressions=arguments),
         )
         join = exp.Join(this=mark, kind="CROSS")
         held = reference("held", self.alias)

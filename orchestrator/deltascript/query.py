@@ -88,10 +88,23 @@ def named(query: Query, names: Names, shapes: Mapping[str, str] | None = None) -
 
 
 def _mark(table: exp.Table, names: Names) -> exp.Subquery:
-    """Return the watermark of the view as a table of one row."""
+    """Return the watermark of the view as a table of one row.
+
+    Its fields are read once: a condition on each row of a log would read them again for each row.
+    """
     mark = exp.Table(this=identifier("watermarks"), db=identifier("idivm"))
     view = exp.EQ(this=reference("view", "watermarks"), expression=exp.Literal.number(names.id))
-    query = exp.select(reference("mark", "watermarks")).from_(mark).where(view)
+
+    def field(name: str) -> exp.Dot:
+        whole = exp.Paren(this=reference("mark", "watermarks"))
+        return exp.Dot(this=whole, expression=identifier(name))
+
+    floor = exp.Anonymous(this="pg_snapshot_xmin", expressions=[field("snapshot")])
+    fields = [
+        *map(field, ("snapshot", "own_xid", "own_marks")),
+        exp.alias_(floor, identifier("floor")),
+    ]
+    query = exp.select(*fields).from_(mark).where(view).offset(0)
     return exp.Subquery(this=query, alias=table.args["alias"].copy())
 
 

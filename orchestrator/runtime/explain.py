@@ -12,7 +12,7 @@ from psycopg import Connection
 from orchestrator import screenful
 from orchestrator.catalog import ViewInfo
 from orchestrator.catalog import costs as catalog_costs
-from orchestrator.deltascript import emit
+from orchestrator.deltascript import reads
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     BagTable,
@@ -340,7 +340,7 @@ def _read_query(connection: Connection[Any], view: ViewInfo) -> list[str]:
         "SELECT format(E'-- %%s\n%%s\n', r.name, pg_get_viewdef(r.name::regclass)) FROM unnest(%s::text[]) AS r(name)"
         " UNION ALL SELECT pg_get_functiondef(%s::regproc)",
         [
-            [view.read_from, names.state(emit.MERGED).as_string(connection)],
+            [view.read_from, names.state(reads.MERGED).as_string(connection)],
             names.reading.as_string(connection),
         ],
     ).fetchall()

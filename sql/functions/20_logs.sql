@@ -5,21 +5,27 @@
 -- has taken the lock of that view, and holds it until the commit is done. The holder of the lock therefore sees
 -- sources that do not change, whatever snapshots its statements take, and needs no lock on the tables.
 
--- Return whether a log row is pending after a watermark. The first two conditions follow from the third, because own
--- changes are not older than the xmin of their snapshot either. With them, an index finds the few relevant rows, and
--- the planner expects few.
-CREATE OR REPLACE FUNCTION idivm.is_pending(change_xid xid8, change_seq bigint, since idivm.watermark, source integer)
+-- Return whether a log row is pending after the watermark with these fields; `floor` is the xmin of its snapshot. The first
+-- two conditions follow from the third, because own changes are not older than that either. With them, an index finds the
+-- few relevant rows, and the planner expects few.
+CREATE OR REPLACE FUNCTION idivm.is_pending_after(change_xid xid8, change_seq bigint, snapshot pg_snapshot, floor xid8,
+                                                  own_xid xid8, own_marks jsonb, source integer)
     RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT change_xid >= pg_snapshot_xmin(since.snapshot)
+    SELECT change_xid >= floor
            AND change_xid <= '18446744073709551615'::xid8
            AND CASE
-                   WHEN change_xid = since.own_xid
-                       THEN change_seq > coalesce((since.own_marks ->> source::text)::bigint, 0)
-                   ELSE NOT pg_visible_in_snapshot(change_xid, since.snapshot)
+                   WHEN change_xid = own_xid THEN change_seq > coalesce((own_marks ->> source::text)::bigint, 0)
+                   ELSE NOT pg_visible_in_snapshot(change_xid, snapshot)
                END;
 END;
+
+CREATE OR REPLACE FUNCTION idivm.is_pending(change_xid xid8, change_seq bigint, since idivm.watermark, source integer)
+    RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN idivm.is_pending_after(change_xid, change_seq, since.snapshot, pg_snapshot_xmin(since.snapshot),
+                                  since.own_xid, since.own_marks, source);
 COMMENT ON FUNCTION idivm.is_pending(xid8, bigint, idivm.watermark, integer) IS
     'whether a log row is yet to be consumed by a view with this watermark';
 

@@ -17,10 +17,10 @@ from orchestrator.deltascript.capture.table import (
     Captured,
     first_key,
     function_body,
+    identify_rows,
     keys,
     skip,
 )
-from orchestrator.deltascript.identity import identify_rows
 from orchestrator.deltascript.names import changed_column
 from orchestrator.deltascript.plan import SourceColumn
 

@@ -83,3 +83,17 @@ def keys(source: Captured) -> list[tuple[SourceColumn, str]]:
 def first_key(source: Captured, row: Composable) -> Composed:
     """Return the first key column of an image, which is NULL if there is no image."""
     return SQL("({}).{}").format(row, Identifier(keys(source)[0][1]))
+
+
+def identify_rows(table: Composable) -> Composed:
+    """Return the statement that allows updates of a table without primary key in a publication of
+    all tables.
+    """
+    return SQL("ALTER TABLE {} REPLICA IDENTITY FULL").format(table)
+
+
+def add_key(table: Composable, *columns: str) -> Composed:
+    """Return the statement that adds a primary key, which then identifies the rows."""
+    return SQL("ALTER TABLE {} ADD PRIMARY KEY ({}), REPLICA IDENTITY DEFAULT").format(
+        table, SQL(", ").join(map(Identifier, columns))
+    )

@@ -14,7 +14,7 @@ from orchestrator import catalog
 from orchestrator.catalog import ViewInfo
 from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.catalog import unplanned as catalog_unplanned
-from orchestrator.deltascript import emit
+from orchestrator.deltascript import reads
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan
 from orchestrator.errors import (
@@ -43,7 +43,7 @@ def publish_content(
 
     Plan the maintained views above a replaced view again. The caller recomputes them.
     """
-    state = emit.readable(plan.merges, plan.program, names)
+    state = reads.readable(plan.merges, plan.program, names)
     given = new.waiting or new.adopted
     timeout: tuple[Any, ...] | None = None
     if given is not None:
@@ -65,7 +65,7 @@ def publish_content(
     if new.adopted is not None:
         catalog_take_over.exchange(connection, new.adopted)
     if plan.merges:
-        for statement in emit.create_read_views(plan.program, names):
+        for statement in reads.create_read_views(plan.program, names):
             connection.execute(statement)
     merged.create_relation(connection, names, plan)
     above = ", ".join(catalog.view_by_id(connection, reader).name for reader in readers)

@@ -18,7 +18,7 @@ from orchestrator.catalog import objects as catalog_objects
 from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.catalog import unplanned as catalog_unplanned
 from orchestrator.catalog.streams import streams_below
-from orchestrator.deltascript import emit, program
+from orchestrator.deltascript import emit, program, reads
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import ON_READ, Evidence, MaintenancePlan
 from orchestrator.errors import (
@@ -311,7 +311,7 @@ def _restate(
     for statement in emit.index_states(plan.program, names, content=not kept):
         connection.execute(statement)
     if plan.merges:
-        for statement in emit.create_read_views(plan.program, names):
+        for statement in reads.create_read_views(plan.program, names):
             connection.execute(statement)
     merged.create_relation(connection, names, plan)
     if kept:
