@@ -78,6 +78,9 @@ BEGIN
                                                      content_only boolean,
                                                      OUT changed bigint, OUT kind "char", OUT marks jsonb)
             LANGUAGE c AS 'idivm_upkeep', 'idivm_run_program';
+        CREATE OR REPLACE FUNCTION idivm.usual_read(view_id integer, merged integer[], constant integer[], most_bytes bigint)
+            RETURNS "char"
+            LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'idivm_upkeep', 'idivm_usual_read';
         CREATE OR REPLACE FUNCTION idivm.has_entries(segment regclass, other regclass) RETURNS boolean
             LANGUAGE c STRICT AS 'idivm_upkeep', 'idivm_has_entries';
         CREATE OR REPLACE FUNCTION idivm.has_any(source integer, since idivm.watermark) RETURNS boolean

@@ -14,21 +14,35 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/relation.h"
+#include "access/skey.h"
+#include "access/stratnum.h"
+#include "access/table.h"
+#include "access/tableam.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_index.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "executor/executor.h"
 #include "fmgr.h"
 #include "storage/bufmgr.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/rls.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
@@ -40,6 +54,7 @@ typedef struct
 	uint64		fits_in;		/* the generation in which it was found to fit, or 0 */
 	uint64		fits_code;		/* the same of code; 0 if the view calls none that can change */
 	uint64		allowed_in;		/* the same of rights */
+	uint64		unsure_in;		/* the generation in which what the view reads could not be watched */
 } Known;
 
 static HTAB *known = NULL;
@@ -112,7 +127,7 @@ look_up(int32 view)
 	}
 	one = hash_search(known, &view, HASH_ENTER, &found);
 	if (!found)
-		one->fits_in = one->fits_code = one->allowed_in = 0;
+		one->fits_in = one->fits_code = one->allowed_in = one->unsure_in = 0;
 	return one;
 }
 
@@ -256,6 +271,9 @@ drifted_of(int32 *views, int count)
 			asked[n++] = views[i];
 	if (n == 0)
 		return array_of(NULL, 0);
+	/* A query with parallel workers takes no other snapshot. */
+	if (IsInParallelMode())
+		return look_at(asked, n);
 	begun = generation;
 	code_begun = code_generation;
 	may_last = palloc(sizeof(bool) * n);
@@ -265,6 +283,8 @@ drifted_of(int32 *views, int count)
 	{
 		may_last[i] = watch(asked[i], &calls_code[i]);
 		any_may_last = any_may_last || may_last[i];
+		if (!may_last[i])
+			look_up(asked[i])->unsure_in = begun;
 	}
 	if (IsolationUsesXactSnapshot())
 	{
@@ -445,4 +465,262 @@ Datum
 idivm_has_entries(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(has_pages(PG_GETARG_OID(0)) || has_pages(PG_GETARG_OID(1)));
+}
+
+/* Reads of on_read views ---------------------------------------------------------------------------- */
+
+/* A row of the catalog, found by a unique column in the active snapshot. */
+typedef struct
+{
+	Relation	table;
+	SysScanDesc scan;
+	HeapTuple	row;
+} Found;
+
+static Oid
+relation_named(const char *schema, const char *name)
+{
+	return get_relname_relid(name, get_namespace_oid(schema, false));
+}
+
+/* The index on just this column, with or without a predicate, or InvalidOid. */
+static Oid
+index_on(Relation table, AttrNumber column, bool is_partial)
+{
+	List	   *indexes = RelationGetIndexList(table);
+	ListCell   *cell;
+
+	foreach(cell, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
+		bool		fits = index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisvalid &&
+			index->rd_index->indnatts == 1 && index->rd_index->indkey.values[0] == column &&
+			heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) != is_partial;
+
+		index_close(index, NoLock);
+		if (fits)
+			return lfirst_oid(cell);
+	}
+	return InvalidOid;
+}
+
+static bool
+find_row(Found *found, const char *table, const char *column, RegProcedure equal, Datum value)
+{
+	Oid			oid = relation_named("idivm", table);
+	AttrNumber	attnum = get_attnum(oid, column);
+	Oid			index;
+	ScanKeyData key;
+
+	found->table = table_open(oid, AccessShareLock);
+	index = index_on(found->table, attnum, false);
+	ScanKeyInit(&key, attnum, BTEqualStrategyNumber, equal, value);
+	found->scan = systable_beginscan(found->table, index, OidIsValid(index), GetActiveSnapshot(), 1, &key);
+	found->row = systable_getnext(found->scan);
+	return HeapTupleIsValid(found->row);
+}
+
+static Datum
+field_of(const Found *found, const char *column, bool *isnull)
+{
+	return heap_getattr(found->row, get_attnum(RelationGetRelid(found->table), column),
+						RelationGetDescr(found->table), isnull);
+}
+
+static void
+end_finding(Found *found)
+{
+	systable_endscan(found->scan);
+	table_close(found->table, NoLock);
+}
+
+/* Whether a view is ready; if so, with the oldest transaction that its watermark may not have seen. */
+static bool
+view_is_ready(int32 view, uint64 *floor)
+{
+	Found		found;
+	bool		isnull;
+	bool		ready;
+
+	ready = find_row(&found, "views", "id", F_INT4EQ, Int32GetDatum(view)) &&
+		strcmp(TextDatumGetCString(field_of(&found, "status", &isnull)), "ready") == 0;
+	end_finding(&found);
+	if (!ready)
+		return false;
+	ready = find_row(&found, "watermarks", "view", F_INT4EQ, Int32GetDatum(view));
+	if (ready)
+	{
+		int64		cluster = DatumGetInt64(field_of(&found, "cluster", &isnull));
+		HeapTupleHeader mark = DatumGetHeapTupleHeader(field_of(&found, "mark", &isnull));
+		Datum		snapshot = GetAttributeByNum(mark, 1, &isnull);
+		Datum		now = OidFunctionCall0(F_PG_CURRENT_SNAPSHOT);
+
+		/* As idivm.is_foreign and idivm.cluster have it. */
+		ready = !isnull &&
+			cluster == ((int64) GetSystemIdentifier() ^ (int64) RelationGetRelid(found.table)) &&
+			DatumGetUInt64(OidFunctionCall1(F_PG_SNAPSHOT_XMAX, snapshot)) <=
+			DatumGetUInt64(OidFunctionCall1(F_PG_SNAPSHOT_XMAX, now));
+		if (ready)
+			*floor = DatumGetUInt64(OidFunctionCall1(F_PG_SNAPSHOT_XMIN, snapshot));
+	}
+	end_finding(&found);
+	return ready;
+}
+
+/* Whether the caller sees all rows of a source's table, and the table is no content that a reader sees merged. */
+static bool
+table_is_readable(int32 source)
+{
+	Found		found;
+	bool		isnull;
+	Oid			table = InvalidOid;
+	bool		merged;
+
+	if (find_row(&found, "sources", "id", F_INT4EQ, Int32GetDatum(source)))
+		table = DatumGetObjectId(field_of(&found, "relation", &isnull));
+	end_finding(&found);
+	if (!OidIsValid(table) || check_enable_rls(table, InvalidOid, true) == RLS_ENABLED)
+		return false;
+	if (pg_class_aclcheck(table, GetUserId(), ACL_SELECT) != ACLCHECK_OK &&
+		pg_attribute_aclcheck_all(table, GetUserId(), ACL_SELECT, ACLMASK_ANY) != ACLCHECK_OK)
+		return false;
+	merged = find_row(&found, "views", "state", F_OIDEQ, ObjectIdGetDatum(table));
+	if (merged)
+	{
+		field_of(&found, "read_from", &isnull);
+		merged = !isnull;
+	}
+	end_finding(&found);
+	return !merged;
+}
+
+/* Whether a file was emptied after the active snapshot was taken. */
+static bool
+is_recycled(Relation segment)
+{
+	Relation	classes = table_open(RelationRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	row;
+	bool		recycled;
+
+	ScanKeyInit(&key, Anum_pg_class_oid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(RelationGetRelid(segment)));
+	scan = systable_beginscan(classes, ClassOidIndexId, true, GetActiveSnapshot(), 1, &key);
+	row = systable_getnext(scan);
+	recycled = !HeapTupleIsValid(row) ||
+		((Form_pg_class) GETSTRUCT(row))->relfilenode != segment->rd_rel->relfilenode;
+	systable_endscan(scan);
+	table_close(classes, AccessShareLock);
+	return recycled;
+}
+
+/*
+ * The transaction of the last row of a log segment, or of its last TRUNCATE, that the active snapshot sees; 0 if there
+ * is none. False if no index tells.
+ */
+static bool
+last_change(Relation segment, bool of_truncate, uint64 *last)
+{
+	AttrNumber	attnum = get_attnum(RelationGetRelid(segment), "xid");
+	Oid			oid = index_on(segment, attnum, of_truncate);
+	Relation	index;
+	IndexScanDesc scan;
+	TupleTableSlot *slot;
+	bool		isnull;
+
+	*last = 0;
+	if (!OidIsValid(oid))
+		return false;
+	index = index_open(oid, AccessShareLock);
+#if PG_VERSION_NUM >= 180000
+	scan = index_beginscan(segment, index, GetActiveSnapshot(), NULL, 0, 0);
+#else
+	scan = index_beginscan(segment, index, GetActiveSnapshot(), 0, 0);
+#endif
+	index_rescan(scan, NULL, 0, NULL, 0);
+	slot = table_slot_create(segment, NULL);
+	if (index_getnext_slot(scan, BackwardScanDirection, slot))
+		*last = DatumGetUInt64(slot_getattr(slot, attnum, &isnull));
+	ExecDropSingleTupleTableSlot(slot);
+	index_endscan(scan);
+	index_close(index, NoLock);
+	return true;
+}
+
+/* Whether a read can merge the changes of a source, if there are `pending` ones. */
+static bool
+is_mergeable(int32 source, bool is_constant, uint64 floor, int64 most_bytes, bool *pending)
+{
+	if (!table_is_readable(source))
+		return false;
+	for (int i = 0; i < 2; i++)
+	{
+		char		name[NAMEDATALEN];
+		Relation	segment;
+		uint64		last;
+		bool		mergeable;
+
+		snprintf(name, sizeof(name), "s%d_%c", source, "ab"[i]);
+		segment = try_relation_open(relation_named("idivm_log", name), AccessShareLock);
+		if (segment == NULL)
+			return false;
+		mergeable = !is_recycled(segment);
+		if (mergeable && RelationGetNumberOfBlocks(segment) > 0)
+		{
+			mergeable = (int64) RelationGetNumberOfBlocks(segment) * BLCKSZ <= most_bytes &&
+				last_change(segment, false, &last);
+			if (mergeable && last >= floor)
+			{
+				*pending = true;
+				mergeable = !is_constant && last_change(segment, true, &last) && last < floor;
+			}
+		}
+		relation_close(segment, NoLock);
+		if (!mergeable)
+			return false;
+	}
+	return true;
+}
+
+/* Whether nothing that a view reads has drifted; false where that cannot be remembered. */
+static bool
+fits(int32 view)
+{
+	if (is_known_to_fit(view))
+		return true;
+	if (look_up(view)->unsure_in == generation || IsInParallelMode())
+		return false;
+	drifted_of(&view, 1);
+	return is_known_to_fit(view);
+}
+
+PG_FUNCTION_INFO_V1(idivm_usual_read);
+
+/*
+ * How a read of an on_read view computes its rows: 'N' or 'C' as in idivm.read_kind, or NULL if that is to be found out
+ * in SQL: in doubt, and in a transaction that has written.
+ */
+Datum
+idivm_usual_read(PG_FUNCTION_ARGS)
+{
+	int32		view = PG_GETARG_INT32(0);
+	ArrayType  *sources[] = {PG_GETARG_ARRAYTYPE_P(1), PG_GETARG_ARRAYTYPE_P(2)};
+	int64		most_bytes = PG_GETARG_INT64(3);
+	uint64		floor;
+	bool		pending = false;
+
+	AcceptInvalidationMessages();
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) || !fits(view) || !view_is_ready(view, &floor))
+		PG_RETURN_NULL();
+	for (int constant = 0; constant < 2; constant++)
+	{
+		int32	   *ids = (int32 *) ARR_DATA_PTR(sources[constant]);
+		int			count = ArrayGetNItems(ARR_NDIM(sources[constant]), ARR_DIMS(sources[constant]));
+
+		for (int i = 0; i < count; i++)
+			if (!is_mergeable(ids[i], constant == 1, floor, most_bytes, &pending))
+				PG_RETURN_NULL();
+	}
+	PG_RETURN_CHAR(pending ? 'C' : 'N');
 }

@@ -57,6 +57,7 @@ WITHDRAWN = {
 }
 
 
+@pytest.mark.parametrize("capture_form", ["plpgsql", "c"])
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
 @pytest.mark.parametrize("kind", WITHDRAWN)
 def test_a_session_that_has_refreshed_a_view_notices_what_is_withdrawn(

@@ -97,6 +97,10 @@ BEGIN
     IF {differing} THEN
         RETURN 'R';
     END IF;
+    kind := idivm.usual_read({id}, {merged}, {constant}, {small});
+    IF kind IS NOT NULL THEN
+        RETURN kind;
+    END IF;
     SELECT v.status = 'ready' AND NOT (idivm.is_foreign(w) OR tables.are_on_read OR logs.recycled) AS usable,
         (SELECT idivm.is_steady({id}) WHERE NOT EXISTS (SELECT FROM {definition} WHERE false)) AS steady,
         tables.hidden
@@ -147,6 +151,12 @@ def _read_kind(program: Program, merged: Merged, names: Names) -> Composed:
     differing: list[Composable] = [
         _differs(item) for item in program.settings if item[0] not in AS_COMPILED
     ]
+
+    def ids(merges: bool) -> Composed:
+        chosen = (s for s in program.sources if (s.oid in merged.sources) == merges)
+        numbers = ", ".join(str(names.sources[s.oid].id) for s in chosen)
+        return SQL("{}::integer[]").format(Literal(f"{{{numbers}}}"))
+
     body = _READ_BODY.format(
         differing=SQL("\n        OR ").join(differing or [Literal(False)]),
         unmergeable=SQL("\n            OR ").join(
@@ -156,6 +166,8 @@ def _read_kind(program: Program, merged: Merged, names: Names) -> Composed:
         pending=SQL("\n            OR ").join(
             _may_be_pending(oid, names) for oid in merged.sources
         ),
+        merged=ids(True),
+        constant=ids(False),
         definition=names.definition,
         sources=SQL(", ").join(Literal(source.id) for source in sources),
         logs=SQL(", ").join(SQL("{}::regclass").format(Literal(log)) for log in logs),

@@ -1,5 +1,15 @@
 -- Reading a view that merges pending changes (maintain = on_read).
 
+-- Return 'N' or 'C' as idivm.read_kind does, or NULL if that is to be found out by queries. In C, a session remembers that
+-- nothing has drifted, and looks the other facts up by indexes. `merged` and `constant` are the sources whose changes a read
+-- merges, and the others.
+CREATE OR REPLACE FUNCTION idivm.usual_read(view_id integer, merged integer[], constant integer[], most_bytes bigint)
+    RETURNS "char"
+    LANGUAGE sql STABLE STRICT PARALLEL RESTRICTED
+    RETURN NULL::"char";
+COMMENT ON FUNCTION idivm.usual_read(integer, integer[], integer[], bigint) IS
+    'how a read of an on_read view computes its rows, where C finds this out without a query; else NULL';
+
 -- Return how a read of a view computes its rows: 'N' from the stored content, because nothing is pending, 'C' from
 -- the content and the pending changes, 'R' by the query of the view, 'Q' also by the query, because too many changes
 -- are pending. The function idivm_state.read_<id>() of the view passes its logs, whether changes are pending in them,

@@ -76,6 +76,11 @@ def kind(connection: psycopg.Connection[Any], orc: Any, name: str) -> str:
     return str(row[0])
 
 
+@pytest.fixture(params=["plpgsql", "c"])
+def capture_form(request):
+    return request.param
+
+
 @pytest.fixture
 def bank(orc):
     orc.execute(TABLES)
@@ -95,6 +100,70 @@ def test_every_read_is_current(bank, connect):
             assert wrong(connection, bank) == {}, change
     assert kind(connection, bank, "sums") == "C"
     assert all(report.equal for report in bank.check())
+
+
+@pytest.mark.parametrize("capture_form", ["c"])
+def test_c_answers_without_a_query_until_something_changes(bank, connect):
+    """In C, a session remembers that nothing has drifted. In doubt, the function asks in SQL."""
+    connection, other = connect(autocommit=True), connect(autocommit=True)
+    role = f"stranger_{connection.info.dbname}"
+    [(source,)] = other.execute(
+        "SELECT id FROM idivm.sources WHERE relation = 'teller'::regclass"
+    ).fetchall()
+    asked = SQL("SELECT idivm.usual_read({}, ARRAY[{}], '{{}}', 4194304)").format(
+        Literal(bank.view("sums").id), Literal(source)
+    )
+
+    def answers() -> tuple[str | None, str]:
+        row = connection.execute(asked).fetchone()
+        assert row is not None
+        return row[0], kind(connection, bank, "sums")
+
+    def change(statement: str) -> None:
+        other.execute(statement.encode())
+
+    assert answers() == ("N", "N")
+    change("UPDATE teller SET balance = 3 WHERE tid = 9")
+    assert answers() == ("C", "C")
+    bank.refresh()
+    assert answers() == ("N", "N")
+    with connection.transaction():
+        connection.execute("UPDATE teller SET balance = 4 WHERE tid = 9")
+        assert answers() == (None, "C")
+    assert answers() == ("C", "C")
+    change("TRUNCATE teller")
+    assert answers() == (None, "R")
+    bank.refresh()
+    assert answers() == ("N", "N")
+    change(f"UPDATE idivm.views SET status = 'invalid' WHERE id = {bank.view('sums').id}")
+    assert answers() == (None, "R")
+    bank.refresh()
+    assert answers() == ("N", "N")
+    trigger = f"idivm_{source}_insert"
+    change(f"ALTER TABLE teller DISABLE TRIGGER {trigger}")
+    assert answers() == (None, "R")
+    change(f"ALTER TABLE teller ENABLE TRIGGER {trigger}")
+    bank.refresh()
+    assert answers() == ("N", "N")
+    change(
+        f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA idivm, idivm_log, idivm_def, idivm_state TO {role};"
+        f" GRANT SELECT ON ALL TABLES IN SCHEMA idivm TO {role}"
+    )
+    try:
+        connection.execute(f"SET ROLE {role}")
+        for rights, answer in {
+            "SELECT": None,
+            "GRANT SELECT (note) ON teller TO {}": "N",
+            "ALTER TABLE teller ENABLE ROW LEVEL SECURITY": None,
+            "ALTER TABLE teller DISABLE ROW LEVEL SECURITY": "N",
+            "REVOKE SELECT (note) ON teller FROM {}": None,
+        }.items():
+            change(rights.format(role))
+            assert connection.execute(asked).fetchone() == (answer,), rights
+    finally:
+        connection.execute("RESET ROLE")
+        change(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    assert wrong(connection, bank) == {}
 
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
