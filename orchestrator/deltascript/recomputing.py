@@ -98,7 +98,7 @@ def _leave_states(program: Program, names: Names) -> Code:
             ],
         ),
     ]
-    if reached := _reached(program, reaching):
+    if others and (reached := _reached(program, reaching)):
         # If the other states are current and stay so, the content is best computed from them.
         code = [*filled("IF content_only OR ", reached, " THEN", " OR "), code, SQL("END IF;")]
     return [

@@ -100,3 +100,13 @@ def _common_scale(trees: Iterable[Tree], known: Mapping[str, int]) -> int | None
 def _is_null(tree: Tree) -> bool:
     tree = unwrapped(tree)
     return isinstance(tree, exp.Null) or (isinstance(tree, exp.Cast) and _is_null(tree.this))
+
+
+def digit_of_scale(number: str) -> str:
+    """Return 10^12 to the power of the scale of a number, whose sum counts the numbers with each scale.
+
+    A cast from text would take longer than the rest of the sum. In a function, PostgreSQL would not inline the
+    expression if `number` is long.
+    """
+    known = " ".join(f"WHEN {scale} THEN 1e{12 * scale}::numeric" for scale in range(5))
+    return f"CASE scale({number}) {known} ELSE ('1e' || (12 * scale({number})))::numeric END"

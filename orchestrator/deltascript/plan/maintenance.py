@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from sqlglot import exp
+
 from orchestrator.deltascript.plan.costs import (
     Cost,
     Estimate,
@@ -149,13 +151,19 @@ class Program:
 
     @property
     def content_stands_alone(self) -> bool:
-        """Whether the content can be computed without the other states, and these cost something."""
+        """Whether the content can be computed without what only diffs need, and this costs something.
+
+        Diffs need the other states and the hidden columns of the content. Some of these are the parts of sums of
+        numbers that may be NaN, infinite or of several scales. These take two to three times as long as the sums.
+        """
+        content = self.state(self.content)
         tables = [state for state in self.states if isinstance(state, StateTable)]
-        return (
-            isinstance(self.state(self.content), StateTable)
-            and len(tables) > 1
-            and not any(state.historic for state in tables)
-        )
+        if not isinstance(content, StateTable) or any(state.historic for state in tables):
+            return False
+        if len(tables) > 1:
+            return True
+        visible = set(self.column_names)
+        return set(content.key) <= visible and content.query.tree.find(exp.Filter) is not None
 
     @property
     def shown_states(self) -> frozenset[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from orchestrator.algebra.analysis.decimal_scale import INTEGERS
+from orchestrator.algebra.analysis.decimal_scale import INTEGERS, digit_of_scale
 from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.group import Aggregate
@@ -209,14 +209,9 @@ def added_aggregate(
     finite = "a < 'Infinity'::numeric AND a > '-Infinity'::numeric"
     total = part("sum", _filtered_sum("a", finite), _difference(finite))
     # The number of rows with each scale, as the digits of one number to the base 10^12.
-    scale = "('1e' || (12 * scale(a)))::numeric"
+    scale = digit_of_scale("a")
     scales = part("scales", _filtered_sum(scale), _filtered_sum(f"s * {scale}"))
-    # The numbers of NaN, Infinity and -Infinity, encoded in the same way.
-    special = (
-        "CASE a WHEN 'NaN'::numeric THEN 1e24::numeric WHEN 'Infinity'::numeric THEN 1e12::numeric"
-        " WHEN '-Infinity'::numeric THEN 1::numeric END"
-    )
-    specials = part("specials", _filtered_sum(special), _filtered_sum(f"s * {special}"))
+    specials = _specials("numeric", part)
     exact = "round(sum, (length(trunc(scales)::text) - 1) / 12)"
     if function == "avg":
         exact = f"{exact} / n::numeric"
@@ -229,6 +224,16 @@ def added_aggregate(
     return AddedAggregate(aggregate, argument, (count, total, scales, specials), value)
 
 
+def _specials(type_: str, part: Callable[[str, str, str], Part]) -> Part:
+    """Return the numbers of NaN, Infinity and -Infinity, as digits to the base 10^12. NaN is the greatest number."""
+    special = (
+        f"CASE a WHEN 'NaN'::{type_} THEN 1e24::numeric"
+        f" WHEN 'Infinity'::{type_} THEN 1e12::numeric ELSE 1::numeric END"
+    )
+    found = f"a >= 'Infinity'::{type_} OR a <= '-Infinity'::{type_}"
+    return part("specials", _filtered_sum(special, found), _filtered_sum(f"s * {special}", found))
+
+
 def _of_floats(
     aggregate: Aggregate, argument: Scalar, count: Part, part: Callable[[str, str, str], Part]
 ) -> AddedAggregate:
@@ -237,13 +242,7 @@ def _of_floats(
     number = "(a::double precision)::text::numeric"
     finite = "a < 'Infinity'::double precision AND a > '-Infinity'::double precision"
     total = part("sum", _filtered_sum(number, finite), _filtered_sum(f"s * {number}", finite))
-    # The numbers of NaN, Infinity and -Infinity, as digits to the base 10^12.
-    special = (
-        "CASE a WHEN 'NaN'::double precision THEN 1e24::numeric"
-        " WHEN 'Infinity'::double precision THEN 1e12::numeric"
-        " WHEN '-Infinity'::double precision THEN 1::numeric END"
-    )
-    specials = part("specials", _filtered_sum(special), _filtered_sum(f"s * {special}"))
+    specials = _specials("double precision", part)
     parts = (count, total, specials)
     if function in ("sum", "avg"):
         exact = "sum::double precision" + (" / n" if function == "avg" else "")

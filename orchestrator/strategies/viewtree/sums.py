@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.algebra.analysis.decimal_scale import INTEGERS
+from orchestrator.algebra.analysis.decimal_scale import INTEGERS, digit_of_scale
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.group import Aggregate
 from orchestrator.algebra.scalar import Scalar, filled
@@ -189,7 +189,7 @@ def _numerics(
         total(f"CASE WHEN {finite} THEN {x} ELSE 0 END"),
         # The number of products with each scale, as the digits of one number to the base 10^12.
         # Floats have no scale.
-        COUNT if floats else total(f"coalesce(('1e' || (12 * scale({x})))::numeric, 0)"),
+        COUNT if floats else total(f"coalesce({digit_of_scale(x)}, 0)"),
         total(f"CASE WHEN {finite} THEN 1 ELSE 0 END", "bigint"),
         total(f"CASE WHEN {number} AND {x} <> 0 THEN 1 ELSE 0 END", "bigint"),
         total(f"CASE WHEN {finite} AND {x} <> 0 THEN 1 ELSE 0 END", "bigint"),
