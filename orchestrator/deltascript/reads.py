@@ -78,10 +78,13 @@ def create_read_views(program: Program, names: Names) -> Iterator[Composed]:
 
 
 def _index_images(source: SourceNames, key: Iterable[int]) -> Iterator[Composed]:
-    """Yield the statements that create the indexes by which a read finds the images of a key in the logs."""
+    """Yield the statements that create the indexes by which a read finds the pending images of a key in the logs.
+
+    A log holds consumed images too, until its segment is emptied. They belong to older transactions.
+    """
     for segment in ("_a", "_b"):
         for side in "on":
-            columns = [f"{side}_{number}" for number in key]
+            columns = [*(f"{side}_{number}" for number in key), "xid"]
             yield SQL("SELECT idivm.index_images({}, {}::regclass, {})").format(
                 Literal(fitted_name(f"s{source.id}{segment}_{'_'.join(columns)}")),
                 Literal(source.log(segment).as_string(None)),

@@ -308,6 +308,30 @@ def test_a_lookup_of_one_group_reads_neither_other_groups_nor_the_table(bank, co
     assert scanned and all("never executed" in line for line in scanned), lines
 
 
+def test_a_lookup_reads_no_image_that_is_consumed(bank, connect):
+    """A log keeps these images as long as another view has not consumed them."""
+    connection = connect(autocommit=True)
+    bank.create_view("behind", "SELECT count(*) AS n FROM teller")
+    for _ in range(300):
+        connection.execute("UPDATE teller SET balance = balance + 0.01")
+    bank.refresh("sums")
+    connection.execute("UPDATE teller SET balance = 1 WHERE bid = 3")
+    connection.execute("ANALYZE")
+    connection.execute("SET enable_seqscan = off")
+    plan = connection.execute(
+        "EXPLAIN (ANALYZE, FORMAT JSON, COSTS off) SELECT * FROM sums WHERE bid = 3"
+    ).fetchall()[0][0]
+
+    def scans(node):
+        if node.get("Relation Name", "").endswith(("_a", "_b")) and node["Actual Loops"]:
+            yield node
+        for below in node.get("Plans", ()):
+            yield from scans(below)
+
+    found = list(scans(plan[0]["Plan"]))
+    assert found and all(node.get("Rows Removed by Filter", 0) < 20 for node in found), plan
+
+
 def test_a_reader_needs_rights_on_the_view_alone_and_sees_no_log(bank, connect):
     connection = connect(autocommit=True)
     role = f"reader_{connection.info.dbname}"
