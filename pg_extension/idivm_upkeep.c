@@ -10,7 +10,7 @@
  * collation or the like.
  *
  * It also remembers of which views it has found that they may be maintained, until any relation, role
- * or code changes.
+ * or code changes. By all this, it answers how an on_read view is to be read.
  */
 #include "postgres.h"
 

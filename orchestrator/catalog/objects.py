@@ -171,7 +171,7 @@ def lacks_watermark(connection: Connection[Any], view_id: int) -> bool:
 
 
 def has_content_only(connection: Connection[Any], view_id: int) -> bool:
-    """Return whether the tables behind the content of a view wait for the first changes, and are empty."""
+    """Return whether only the content of a view is current, and not the states behind it."""
     row = connection.execute(
         "SELECT FROM idivm.watermarks WHERE view = %s AND content_only", [view_id]
     ).fetchone()
