@@ -216,6 +216,8 @@ def test_a_function_that_changes_makes_its_views_due(shop, serve, monkeypatch, m
 def test_states_that_were_left_behind_are_computed(shop, serve, monkeypatch):
     monkeypatch.setattr("orchestrator.runtime.serve.TIDY", 0.05)
     shop.execute("CREATE VIEW kinds WITH (strategy = id) AS SELECT count(DISTINCT n) AS c FROM t")
+    shop.execute("INSERT INTO t VALUES (77, 7)")
+    shop.refresh("kinds")
     shop.execute(
         "UPDATE idivm.watermarks SET content_only = view IN (SELECT id FROM idivm.views WHERE relation = 'kinds'::regclass)"
     )
