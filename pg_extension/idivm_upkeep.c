@@ -160,6 +160,23 @@ function_of_view(const char *name)
 	return function_named("idivm", name, types, lengthof(types));
 }
 
+/* The result of an SQL function of a view. */
+static Datum
+ask(const char *name, int32 view, bool *isnull)
+{
+	LOCAL_FCINFO(call, 1);
+	FmgrInfo	function;
+	Datum		result;
+
+	fmgr_info(function_of_view(name), &function);
+	InitFunctionCallInfoData(*call, &function, 1, InvalidOid, NULL, NULL);
+	call->args[0].value = Int32GetDatum(view);
+	call->args[0].isnull = false;
+	result = FunctionCallInvoke(call);
+	*isnull = call->isnull;
+	return result;
+}
+
 /*
  * Has changes of what a view reads noticed from now on; false where they would not say all. Also tells
  * whether the view calls code that can change.
@@ -167,19 +184,14 @@ function_of_view(const char *name)
 static bool
 watch(int32 view, bool *calls_code)
 {
-	LOCAL_FCINFO(call, 1);
-	FmgrInfo	function;
 	Datum		members;
 	Datum	   *oids;
 	int			count;
+	bool		isnull;
 
-	fmgr_info(function_of_view("watched_by"), &function);
-	InitFunctionCallInfoData(*call, &function, 1, InvalidOid, NULL, NULL);
-	call->args[0].value = Int32GetDatum(view);
-	call->args[0].isnull = false;
-	members = FunctionCallInvoke(call);
+	members = ask("watched_by", view, &isnull);
 	*calls_code = false;
-	if (call->isnull)
+	if (isnull)
 		return false;
 	deconstruct_array(DatumGetArrayTypeP(members), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
 					  &oids, NULL, &count);
@@ -338,16 +350,10 @@ idivm_drifted_among(PG_FUNCTION_ARGS)
 static text *
 refusal_of(int32 view)
 {
-	LOCAL_FCINFO(call, 1);
-	FmgrInfo	function;
-	Datum		refusal;
+	bool		isnull;
+	Datum		refusal = ask("looks_forbidden", view, &isnull);
 
-	fmgr_info(function_of_view("looks_forbidden"), &function);
-	InitFunctionCallInfoData(*call, &function, 1, InvalidOid, NULL, NULL);
-	call->args[0].value = Int32GetDatum(view);
-	call->args[0].isnull = false;
-	refusal = FunctionCallInvoke(call);
-	return call->isnull ? NULL : DatumGetTextPP(refusal);
+	return isnull ? NULL : DatumGetTextPP(refusal);
 }
 
 PG_FUNCTION_INFO_V1(idivm_refusal);
@@ -505,14 +511,13 @@ index_on(Relation table, AttrNumber column, bool is_partial)
 }
 
 static bool
-find_row(Found *found, const char *table, const char *column, RegProcedure equal, Datum value)
+find_row(Found *found, Oid table, const char *column, RegProcedure equal, Datum value)
 {
-	Oid			oid = relation_named("idivm", table);
-	AttrNumber	attnum = get_attnum(oid, column);
+	AttrNumber	attnum = get_attnum(table, column);
 	Oid			index;
 	ScanKeyData key;
 
-	found->table = table_open(oid, AccessShareLock);
+	found->table = table_open(table, AccessShareLock);
 	index = index_on(found->table, attnum, false);
 	ScanKeyInit(&key, attnum, BTEqualStrategyNumber, equal, value);
 	found->scan = systable_beginscan(found->table, index, OidIsValid(index), GetActiveSnapshot(), 1, &key);
@@ -542,12 +547,12 @@ view_is_ready(int32 view, uint64 *floor)
 	bool		isnull;
 	bool		ready;
 
-	ready = find_row(&found, "views", "id", F_INT4EQ, Int32GetDatum(view)) &&
+	ready = find_row(&found, relation_named("idivm", "views"), "id", F_INT4EQ, Int32GetDatum(view)) &&
 		strcmp(TextDatumGetCString(field_of(&found, "status", &isnull)), "ready") == 0;
 	end_finding(&found);
 	if (!ready)
 		return false;
-	ready = find_row(&found, "watermarks", "view", F_INT4EQ, Int32GetDatum(view));
+	ready = find_row(&found, relation_named("idivm", "watermarks"), "view", F_INT4EQ, Int32GetDatum(view));
 	if (ready)
 	{
 		int64		cluster = DatumGetInt64(field_of(&found, "cluster", &isnull));
@@ -576,7 +581,7 @@ table_is_readable(int32 source)
 	Oid			table = InvalidOid;
 	bool		merged;
 
-	if (find_row(&found, "sources", "id", F_INT4EQ, Int32GetDatum(source)))
+	if (find_row(&found, relation_named("idivm", "sources"), "id", F_INT4EQ, Int32GetDatum(source)))
 		table = DatumGetObjectId(field_of(&found, "relation", &isnull));
 	end_finding(&found);
 	if (!OidIsValid(table) || check_enable_rls(table, InvalidOid, true) == RLS_ENABLED)
@@ -584,7 +589,7 @@ table_is_readable(int32 source)
 	if (pg_class_aclcheck(table, GetUserId(), ACL_SELECT) != ACLCHECK_OK &&
 		pg_attribute_aclcheck_all(table, GetUserId(), ACL_SELECT, ACLMASK_ANY) != ACLCHECK_OK)
 		return false;
-	merged = find_row(&found, "views", "state", F_OIDEQ, ObjectIdGetDatum(table));
+	merged = find_row(&found, relation_named("idivm", "views"), "state", F_OIDEQ, ObjectIdGetDatum(table));
 	if (merged)
 	{
 		field_of(&found, "read_from", &isnull);
@@ -598,20 +603,12 @@ table_is_readable(int32 source)
 static bool
 is_recycled(Relation segment)
 {
-	Relation	classes = table_open(RelationRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	row;
+	Found		found;
 	bool		recycled;
 
-	ScanKeyInit(&key, Anum_pg_class_oid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(RelationGetRelid(segment)));
-	scan = systable_beginscan(classes, ClassOidIndexId, true, GetActiveSnapshot(), 1, &key);
-	row = systable_getnext(scan);
-	recycled = !HeapTupleIsValid(row) ||
-		((Form_pg_class) GETSTRUCT(row))->relfilenode != segment->rd_rel->relfilenode;
-	systable_endscan(scan);
-	table_close(classes, AccessShareLock);
+	recycled = !find_row(&found, RelationRelationId, "oid", F_OIDEQ, ObjectIdGetDatum(RelationGetRelid(segment))) ||
+		((Form_pg_class) GETSTRUCT(found.row))->relfilenode != segment->rd_rel->relfilenode;
+	end_finding(&found);
 	return recycled;
 }
 

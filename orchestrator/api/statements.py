@@ -163,6 +163,7 @@ class Statements(Session):
             if names and not ids:
                 return []
             try:
+                refresh.complete_states(self.connection, ids)
                 # Other sessions do not see the rows of streams that this one reads.
                 with rows_read(self.connection, self._streams_to_read(ids)) as read:
                     return refresh.refresh(self.connection, ids, failed, None if read else sessions)

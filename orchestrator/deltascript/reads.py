@@ -23,10 +23,6 @@ ON_READ: Final = "on_read"
 """The role of the view that chooses between the content, the merged rows, and the query."""
 
 
-SMALL_LOG: Final = 4 << 20
-"""The bytes of a log up to which a read merges its changes without a look at how many are pending."""
-
-
 def readable(merging: bool, program: Program, names: Names) -> Identifier:
     """Return the table or view whose rows the relation of a view shows."""
     return names.state(ON_READ if merging else program.content)
@@ -100,7 +96,7 @@ BEGIN
     IF {differing} THEN
         RETURN 'R';
     END IF;
-    kind := idivm.usual_read({id}, {merged}, {constant}, {small});
+    kind := idivm.usual_read({id}, {merged}, {constant}, idivm.small_log());
     IF kind IS NOT NULL THEN
         RETURN kind;
     END IF;
@@ -130,7 +126,7 @@ BEGIN
     IF facts.unmergeable THEN
         RETURN 'R';
     END IF;
-    IF facts.usable AND facts.steady AND (facts.bytes <= {small} OR NOT facts.pending)
+    IF facts.usable AND facts.steady AND (facts.bytes <= idivm.small_log() OR NOT facts.pending)
        AND pg_current_xact_id_if_assigned() IS NULL THEN
         RETURN CASE WHEN facts.pending THEN 'C' ELSE 'N' END;
     END IF;
@@ -174,7 +170,6 @@ def _read_kind(program: Program, merged: Merged, names: Names) -> Composed:
         definition=names.definition,
         sources=SQL(", ").join(Literal(source.id) for source in sources),
         logs=SQL(", ").join(SQL("{}::regclass").format(Literal(log)) for log in logs),
-        small=Literal(SMALL_LOG),
         id=Literal(names.id),
     )
     return SQL(

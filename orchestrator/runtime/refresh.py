@@ -76,7 +76,6 @@ def refresh(
     not read each other are refreshed at the same time.
     """
     view_ids = serving.with_groups(connection, view_ids)
-    _complete(connection, view_ids)
     reports = _in_sessions(connection, view_ids, unplanned or {}, sessions)
     if collect(connection, view_ids) and (late := catalog.over_log_limit(connection, view_ids)):
         # Their logs exceed the limit, and their options ask for a refresh then.
@@ -87,18 +86,19 @@ def refresh(
     return reports
 
 
-def _complete(connection: Connection[Any], view_ids: Sequence[int]) -> None:
+def complete_states(connection: Connection[Any], view_ids: Sequence[int]) -> None:
     """Compute the states that earlier refreshes left behind the content, of the views that have nothing else to do.
 
     Otherwise, later refreshes with few changes would compute the content alone too, until they have lost enough time.
     """
     if idle := serving.without_states(connection, view_ids):
+        together = serving.with_groups(connection, idle)
 
         def completed() -> list[RefreshReport]:
             catalog_readers.invalidate(connection, idle)
-            return refresh_here(connection, idle)
+            return refresh_here(connection, together)
 
-        in_one_cut(connection, idle, completed)
+        in_one_cut(connection, together, completed)
 
 
 def _in_sessions(

@@ -149,6 +149,8 @@ class Server:
         self.views: list[Served] = []
         self.groups: list[list[Served]] = []
         self.progress: dict[int, Progress] = {}
+        self.incomplete: set[int] = set()
+        """The views whose refreshes had left their states behind at the last check."""
         self.busy: dict[int, Future[None]] = {}
         self.planning: Future[None] | None = None
         self.idle: SimpleQueue[Connection[Any]] = SimpleQueue()
@@ -213,10 +215,9 @@ class Server:
                     if time.monotonic() - tidied > TIDY:
                         self.tidy(connection)
                         tidied = time.monotonic()
-                        # Code that a view calls can change without a change of any log. A view with no changes left
-                        # gets its states back.
-                        stale = invalidate_drifted(connection)
-                        stale.update(without_states(connection, list(self.progress)))
+                        self.incomplete = set(without_states(connection, list(self.progress)))
+                        # Code that a view calls can change without a change of any log.
+                        stale = invalidate_drifted(connection) | self.incomplete
                         for view_id in stale & self.progress.keys():
                             progress = self.progress[view_id]
                             progress.since = progress.since or tidied
@@ -373,6 +374,8 @@ class Server:
         connection = self._borrow()
         started = time.monotonic()
         try:
+            if incomplete := self.incomplete.intersection(view.id for view in views):
+                refresh.complete_states(connection, sorted(incomplete))
             reports = refresh.refresh(connection, [view.id for view in views])
         except RefreshError as error:
             reports = error.reports

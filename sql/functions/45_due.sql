@@ -160,7 +160,7 @@ COMMENT ON FUNCTION idivm.due_and_drifted(integer[], integer[]) IS
 
 -- Return the views of a refresh of these views that have something to do, or will have it once the views below them
 -- are refreshed; lower views first. The caller may know for which of the given views the logs hold changes. Also return
--- which of these views have drifted. If an error prevents that, return all views, and NULL for those that have drifted.
+-- the views that have drifted. After an error, return all views as due, and NULL as drifted.
 CREATE OR REPLACE FUNCTION idivm.work_of(view_ids integer[], pending integer[] DEFAULT NULL, OUT due integer[], OUT drifted integer[])
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$

@@ -86,7 +86,7 @@ DECLARE
     old_row text := 't.' || array_to_string(columns, ', t.');
     new_row text := 'f.' || array_to_string(columns, ', f.');
     sets text := (SELECT string_agg(format('%1$s = f.%1$s', name), ', ') FROM unnest(columns) AS name);
-    -- Rows are joined separately by which of these columns are NULL. Further columns are compared as arrays: NULL equals
+    -- Each combination of NULLs in these columns gets its own join. Further columns are compared as arrays: NULL equals
     -- NULL within an array, and arrays can be joined by hashing or merging.
     split text[] := nullable[:3];
     -- A NULL array within an array is not possible.
@@ -132,9 +132,8 @@ BEGIN
                         FILTER (WHERE k.place IS NOT NULL) AS rows,
                     string_agg(format(CASE WHEN k.name = ANY (nullable[4:]) THEN 'ARRAY[t.%1$I] = ARRAY[f.%1$I]'
                                       ELSE 't.%1$I = f.%1$I' END, k.name), ' AND ') FILTER (WHERE NOT k.is_null) AS equal
-                FROM (SELECT name, array_position(split, name) AS place,
-                          coalesce((part >> array_position(split, name) - 1) & 1 = 1, false) AS is_null
-                      FROM unnest(key) AS name) AS k) AS compared);
+                FROM (SELECT name, place, coalesce((part >> place - 1) & 1 = 1, false) AS is_null
+                      FROM unnest(key) AS name, array_position(split, name) AS place) AS k) AS compared);
     RETURN idivm.run_over(
         state, query,
         format('WITH fresh (%s) AS %s (', listed, CASE WHEN split <> '{}' THEN 'MATERIALIZED' END),

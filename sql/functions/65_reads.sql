@@ -1,5 +1,10 @@
 -- Reading a view that merges pending changes (maintain = on_read).
 
+-- A read merges the changes of a log of up to so many bytes without a look at how many are pending.
+CREATE OR REPLACE FUNCTION idivm.small_log() RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    RETURN 4194304;
+
 -- Return 'N' or 'C' as idivm.read_kind does, or NULL if that is to be found out by queries. In C, a session remembers that
 -- nothing has drifted, and looks the other facts up by indexes. `merged` and `constant` are the sources whose changes a read
 -- merges, and the others.
@@ -60,7 +65,7 @@ BEGIN
             RETURN 'R';
         END IF;
     END LOOP;
-    IF has_pending AND facts.bytes > 4194304 AND idivm.has_too_many_to_merge(view_id) THEN
+    IF has_pending AND facts.bytes > idivm.small_log() AND idivm.has_too_many_to_merge(view_id) THEN
         RETURN 'Q';
     END IF;
     RETURN CASE WHEN has_pending THEN 'C' ELSE 'N' END;
@@ -87,7 +92,7 @@ BEGIN
         FROM idivm.view_sources vs
         JOIN pg_class c ON c.relnamespace = 'idivm_log'::regnamespace
                        AND c.relname IN ('s' || vs.source || '_a', 's' || vs.source || '_b')
-        WHERE vs.view = view_id AND pg_relation_size(c.oid) > 4194304
+        WHERE vs.view = view_id AND pg_relation_size(c.oid) > idivm.small_log()
     LOOP
         pending := pending + idivm.pending_pages(segment.source, segment.name, since);
     END LOOP;
