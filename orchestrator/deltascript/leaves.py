@@ -53,6 +53,11 @@ def captured(scan: Scan) -> Scan:
     return replace(scan, table=table, outputs=tuple(outputs))
 
 
+def capture(operator: Operator) -> Operator:
+    """Return an operator, a scan of a captured table as a scan through its source view."""
+    return captured(operator) if isinstance(operator, Scan) else operator
+
+
 def called(scan: Scan) -> str:
     """Return the name of a scan's table, for people."""
     return scan.table.name.partition("\0")[0]

@@ -126,13 +126,15 @@ def _content_alone(
 ) -> tuple[Code, Sequence[str]]:
     """Return a query of the content that reads no state, and the columns that it computes if not all.
 
-    The view's own query is the fastest. It lacks the hidden columns, which only diffs need, and can be
-    used if they do not identify rows.
+    The view's own query is the fastest. It lacks the hidden columns, which only diffs need. If these identify rows, the
+    plan may have the query with the key.
     """
     visible = program.column_names
     if set(content.key) <= set(visible):
         columns = listed(map(name, visible))
         return [SQL("SELECT {} FROM {}").format(columns, defined(names))], visible
+    if content.written is not None:
+        return query_code(content.written, names), tuple(dict.fromkeys((*visible, *content.key)))
     return query_code(Query(_without_states(program, content)), names), ()
 
 

@@ -328,8 +328,8 @@ def test_a_lookup_reads_no_image_that_is_consumed(bank, connect):
         for below in node.get("Plans", ()):
             yield from scans(below)
 
-    found = list(scans(plan[0]["Plan"]))
-    assert found and all(node.get("Rows Removed by Filter", 0) < 20 for node in found), plan
+    segments = list(scans(plan[0]["Plan"]))
+    assert segments and all(node.get("Rows Removed by Filter", 0) < 20 for node in segments), plan
 
 
 def test_a_reader_needs_rights_on_the_view_alone_and_sees_no_log(bank, connect):

@@ -37,7 +37,7 @@ from orchestrator.deltascript.plan.tables import (
 ON_READ = "on_read"
 """The mode in which a read merges pending changes."""
 
-VERSION = 3
+VERSION = 4
 """The version of the stored form of plans. A view with another version is planned again."""
 
 

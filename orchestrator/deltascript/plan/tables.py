@@ -137,6 +137,9 @@ class StateTable:
     """Columns with long values that hardly compress and change often."""
     elements: tuple[str, ...] = ()
     """Columns with long values that compress well and change often."""
+    written: Query | None = None
+    """The query as the view has it, for the columns of the view and the key, if hidden columns are in the key of the
+    content."""
     historic: bool = False
     """Whether the content also depends on earlier changes; the query then returns its initial
     content."""

@@ -210,8 +210,8 @@ class Cardinality:
         for lookup, met in zip(loop.lookups, self._matches_of(loop), strict=True):
             by = frozenset(lookup.by)
             impossible = bool(loop.diffs) and self.refers(lookup.rows, by)
-            found = 0.0 if impossible else self.fanout(lookup.rows, by, met)
-            matches = min(found, max(most, covered * found))
+            fanout = 0.0 if impossible else self.fanout(lookup.rows, by, met)
+            matches = min(fanout, max(most, covered * fanout))
             if lookup.use is not Use.JOIN:
                 accesses += matches * (rows if lookup.use is Use.EVALUATE else 1.0)
                 continue
@@ -227,7 +227,7 @@ class Cardinality:
                 rows *= few
                 continue
             rows *= matches
-            if matches < found:
+            if matches < fanout:
                 # The limit holds for rows that satisfy the conditions.
                 limited.update(lookup.rows.columns)
                 continue

@@ -230,8 +230,12 @@ def _specials(type_: str, part: Callable[[str, str, str], Part]) -> Part:
         f"CASE a WHEN 'NaN'::{type_} THEN 1e24::numeric"
         f" WHEN 'Infinity'::{type_} THEN 1e12::numeric ELSE 1::numeric END"
     )
-    found = f"a >= 'Infinity'::{type_} OR a <= '-Infinity'::{type_}"
-    return part("specials", _filtered_sum(special, found), _filtered_sum(f"s * {special}", found))
+    special_rows = f"a >= 'Infinity'::{type_} OR a <= '-Infinity'::{type_}"
+    return part(
+        "specials",
+        _filtered_sum(special, special_rows),
+        _filtered_sum(f"s * {special}", special_rows),
+    )
 
 
 def _of_floats(

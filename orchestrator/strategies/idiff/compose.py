@@ -22,7 +22,7 @@ from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.traversal import rewrite, walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
-from orchestrator.deltascript.leaves import StateScan, captured
+from orchestrator.deltascript.leaves import StateScan, capture
 from orchestrator.deltascript.plan import (
     CACHE,
     CONTENT,
@@ -35,6 +35,7 @@ from orchestrator.deltascript.plan import (
     Strategy,
 )
 from orchestrator.engine.access import probes
+from orchestrator.engine.as_written import as_written
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.costs.cardinality import Cardinality
 from orchestrator.engine.costs.script import costs
@@ -150,7 +151,7 @@ class _Composition:
         self.cardinality = Cardinality(self.composer, request.statistics)
         self.composer.repeats = self.cardinality.repeats
         # Nothing asks for the names of tables from here on, so scans can turn into captured leaves.
-        root = rewrite(identified.root, _capture_scan)
+        root = rewrite(identified.root, capture)
         self.cardinality.learn(root)
         root = rewrite(root, lambda operator: moved_to_window(operator, self.cardinality))
         identified = replace(identified, root=root)
@@ -169,7 +170,7 @@ class _Composition:
         )
         lookups = list(dict.fromkeys((*lookups_of_loops, *self.composer.lookups)))
         states = [
-            laid_out(state, script, lookups, self.composer, self.cardinality)
+            laid_out(self._written(state), script, lookups, self.composer, self.cardinality)
             if isinstance(state, StateTable)
             else state
             for state in self.composer.states
@@ -189,6 +190,13 @@ class _Composition:
             ),
             evidence=replace(maintained.evidence, notes=tuple(dict.fromkeys(self.composer.notes))),
         )
+
+    def _written(self, state: StateTable) -> StateTable:
+        """Return a state, the content with the query as it was written if the view's own query lacks its key."""
+        hidden = {column.name for column in state.columns if column.hidden}
+        if state.role != CONTENT or hidden.isdisjoint(state.key) or self.request.plan is None:
+            return state
+        return replace(state, written=as_written(self.request.plan, self.composer))
 
     def _note_lookups(self) -> None:
         """Record the lookups that a step's query is expected to need for each row of a diff, if many."""
@@ -407,10 +415,6 @@ def _operators_to_compose(plan: Operator) -> Iterator[Operator]:
             seen.add(id(operator))
             yield operator
             waiting += () if _is_whole(operator) else reversed(operator.children)
-
-
-def _capture_scan(operator: Operator) -> Operator:
-    return captured(operator) if isinstance(operator, Scan) else operator
 
 
 def _is_linear(plan: Operator) -> bool:

@@ -365,12 +365,12 @@ def _matching(
     names = {column: composer.fresh(column) for column in ids}
     fields = dict(others.outputs)
     # A projection would count as rows that the join looks up.
-    shown = replace(
+    keys = replace(
         others,
         outputs=tuple((column, fields[column]) for column in ids),
         known_not_null=others.known_not_null & set(ids),
     )
-    named, _ = copied(shown, composer.symbols, names)
+    named, _ = copied(keys, composer.symbols, names)
     return named, same(((new, old) for old, new in names.items()), not_null)
 
 

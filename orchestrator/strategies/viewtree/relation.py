@@ -9,12 +9,11 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.project import Item, Projection
-from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.ring import MIXED, MIXED_TYPE
 from orchestrator.algebra.scalar import Scalar
-from orchestrator.deltascript.leaves import StateScan, captured
+from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import StateTable
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree import covariance, rings, sums
@@ -129,11 +128,6 @@ def united(definition: Relation, terms: tuple[Relation, ...]) -> Relation:
     columns = columns_of(definition)
     branches = tuple(Branch(term.rows, columns) for term in terms)
     return replace(definition, rows=UnionAll(branches, columns), terms=terms)
-
-
-def captured_scan(operator: Operator) -> Operator:
-    """Return a scan as the scan of a captured table, and any other operator itself."""
-    return captured(operator) if isinstance(operator, Scan) else operator
 
 
 def scans_of(rows: Operator) -> Iterator[StateScan]:

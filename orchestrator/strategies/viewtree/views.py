@@ -27,7 +27,7 @@ from orchestrator.algebra.ring import MIXED, MIXED_TYPE
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction, filled
 from orchestrator.algebra.traversal import rewrite
 from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.deltascript.leaves import StateScan
+from orchestrator.deltascript.leaves import StateScan, capture
 from orchestrator.deltascript.plan import (
     CONTENT,
     MaintenancePlan,
@@ -54,7 +54,6 @@ from orchestrator.strategies.viewtree.form import Atom, NormalForm
 from orchestrator.strategies.viewtree.relation import (
     Content,
     Relation,
-    captured_scan,
     columns_of,
     indexed,
     joined_apart,
@@ -89,7 +88,7 @@ class Views:
         self.statistics = request.statistics if statistics is None else statistics
         self.counting = counting
         self.atoms = {
-            atom.name: replace(atom, scan=rewrite(atom.scan, captured_scan)) for atom in form.atoms
+            atom.name: replace(atom, scan=rewrite(atom.scan, capture)) for atom in form.atoms
         }
         self.form = form
         symbols = used_symbols((request.recognized or request.plan).root)
