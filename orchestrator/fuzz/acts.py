@@ -142,11 +142,11 @@ class Acts:
 
         The query may fail as well, for rows that only this transaction sees.
         """
-        for *_, reason in answer:
-            if reason is not None:
-                with connection.transaction(force_rollback=True):
-                    self.space.need_answers([view], connection)
-                raise psycopg.errors.ObjectNotInPrerequisiteState(reason)
+        reasons = [reason for *_, reason in answer if reason is not None]
+        if reasons:
+            with connection.transaction(force_rollback=True):
+                self.space.need_answers([view], connection)
+            raise psycopg.errors.ObjectNotInPrerequisiteState("; ".join(reasons))
 
     def tolerate(self, kind: str, error: psycopg.Error) -> None:
         """Ignore errors that users' statements may meet, and raise those that idivm caused."""

@@ -240,9 +240,11 @@ BEGIN
                        'reason', CASE mate WHEN f.id THEN e.message ELSE format(
                            'it belongs to the refresh group %s, whose member %s could not be refreshed: %s',
                            v.options ->> 'refresh_group', coalesce(v.relation::text, v.name), e.message) END)
-                       ORDER BY mate = f.id)
+                       -- The last one stays: the first failure is the reason of the others.
+                       ORDER BY mate = f.id, f.place DESC)
             INTO broken
-            FROM (SELECT (r ->> 'view_id')::integer AS id FROM jsonb_array_elements(done) AS r WHERE r ->> 'error' IS NOT NULL) AS f
+            FROM (SELECT (r ->> 'view_id')::integer AS id, place
+                  FROM jsonb_array_elements(done) WITH ORDINALITY AS d (r, place) WHERE r ->> 'error' IS NOT NULL) AS f
             JOIN idivm.view_errors e ON e.view = f.id JOIN idivm.views v ON v.id = f.id
             CROSS JOIN LATERAL idivm.mates(f.id) AS mate
             WHERE NOT given_up ? f.id::text;

@@ -103,6 +103,21 @@ def test_a_member_that_fails_leaves_the_whole_group_as_it_was(board, capsys):
     assert all(report.equal for report in board.check())
 
 
+def test_a_group_names_the_failure_behind_the_others(orc):
+    orc.execute(
+        f"""{TABLES}
+        CREATE VIEW a WITH (refresh_group = 'g') AS SELECT sum(10 / n) AS s FROM t;
+        CREATE VIEW b WITH (refresh_group = 'g', strategy = recompute) AS SELECT s + 1 AS s FROM a;
+        CREATE VIEW c WITH (refresh_group = 'g', strategy = recompute) AS SELECT s + 1 AS s FROM b;
+        CREATE VIEW mate WITH (refresh_group = 'g') AS SELECT count(*) AS c FROM u;
+        INSERT INTO t VALUES (2, 0)
+        """
+    )
+    errors = dict(rows(orc.connection, "SELECT view, error FROM idivm.refresh('mate')"))
+    assert errors["a"] == "division by zero"
+    assert errors["mate"].endswith("whose member public.a could not be refreshed: division by zero")
+
+
 def test_a_paused_member_pauses_its_group(board):
     connection = board.connection
     connection.execute("SELECT idivm.pause_view('us'); INSERT INTO t VALUES (2, 5)")
