@@ -428,6 +428,77 @@ BEGIN
 END
 $$;
 
+-- Give the table of a content the hidden columns and the settings of a new, empty table, delete its rows, and put it in
+-- the place of the new table. A transaction with an older snapshot still reads the deleted rows; it would find the new
+-- table empty. Return false, and change nothing, if the columns that users read differ, if triggers would see the deleted
+-- rows, or if the table has had so many columns that it could not get many more.
+CREATE OR REPLACE FUNCTION idivm.reshape_content(content regclass, model regclass, visible text[]) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    name text := (SELECT c.relname FROM pg_class c WHERE c.oid = model);
+    step text;
+BEGIN
+    IF EXISTS (SELECT FROM pg_class c WHERE c.oid IN (content, model) AND c.relkind <> 'r')
+       OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = content)
+       OR (SELECT c.relnatts FROM pg_class c WHERE c.oid = content) > 500
+       OR (SELECT count(*) FILTER (WHERE b.attnum = a.attnum AND b.atttypid = a.atttypid AND b.atttypmod = a.atttypmod
+                                     AND b.attcollation = a.attcollation)
+           FROM pg_attribute a JOIN pg_attribute b ON b.attrelid = model AND b.attname = a.attname
+           WHERE a.attrelid = content AND a.attname = ANY (visible)) <> cardinality(visible) THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('DELETE FROM %s', content);
+    FOR step IN
+        SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', content, k.conname)
+        FROM pg_constraint k WHERE k.conrelid = content AND k.contype IN ('p', 'u', 'x')
+      UNION ALL
+        SELECT format('DROP INDEX %s', i.indexrelid::regclass)
+        FROM pg_index i WHERE i.indrelid = content
+          AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = i.indexrelid)
+      UNION ALL
+        SELECT format('ALTER TABLE %s RESET (%s)', content, string_agg(split_part(o, '=', 1), ', '))
+        FROM pg_class c CROSS JOIN unnest(c.reloptions) AS o WHERE c.oid = content HAVING count(*) > 0
+      UNION ALL
+        SELECT format('ALTER TABLE %s SET (%s)', content, string_agg(o, ', '))
+        FROM pg_class c CROSS JOIN unnest(c.reloptions) AS o WHERE c.oid = model HAVING count(*) > 0
+      UNION ALL
+        SELECT format('ALTER TABLE %s DROP COLUMN %I', content, a.attname)
+        FROM pg_attribute a
+        WHERE a.attrelid = content AND a.attnum > 0 AND NOT a.attisdropped AND a.attname <> ALL (visible)
+    LOOP
+        EXECUTE step;
+    END LOOP;
+    FOR step IN
+        SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP NOT NULL', content, a.attname)
+        FROM pg_attribute a WHERE a.attrelid = content AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull
+    LOOP
+        EXECUTE step;
+    END LOOP;
+    FOR step IN
+        (SELECT concat_ws(' ', format('ALTER TABLE %s ADD COLUMN %I %s', content, a.attname, format_type(a.atttypid, a.atttypmod)),
+                          'COLLATE ' || nullif(a.attcollation, 0)::regcollation)
+         FROM pg_attribute a WHERE a.attrelid = model AND a.attnum > 0 AND a.attname <> ALL (visible) ORDER BY a.attnum)
+      UNION ALL
+        SELECT format('ALTER TABLE %s ALTER COLUMN %I SET STORAGE %s', content, a.attname,
+                      CASE a.attstorage WHEN 'p' THEN 'PLAIN' WHEN 'e' THEN 'EXTERNAL' WHEN 'm' THEN 'MAIN' ELSE 'EXTENDED' END)
+        FROM pg_attribute a WHERE a.attrelid = model AND a.attnum > 0
+      UNION ALL
+        SELECT format('ALTER TABLE %s ALTER COLUMN %I SET COMPRESSION %s', content, a.attname,
+                      CASE a.attcompression WHEN 'p' THEN 'pglz' WHEN 'l' THEN 'lz4' ELSE 'DEFAULT' END)
+        FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+        WHERE a.attrelid = model AND a.attnum > 0 AND t.typstorage <> 'p'
+    LOOP
+        EXECUTE step;
+    END LOOP;
+    EXECUTE format('DROP TABLE %s', model);
+    EXECUTE format('ALTER TABLE %s RENAME TO %I', content, name);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION idivm.reshape_content(regclass, regclass, text[]) IS
+    'gives the table of a content another layout, so that transactions with older snapshots still read the old rows';
+
 CREATE OR REPLACE FUNCTION idivm.drop_unused_index() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

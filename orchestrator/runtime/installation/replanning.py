@@ -308,6 +308,14 @@ def _restate(
     connection.execute("SELECT idivm.drop_states(%s, %s)", [view.id, True])
     for statement in emit.create_states(plan.program, names, content=not kept):
         connection.execute(statement)
+    # A read of pending changes needs columns that the old rows do not have.
+    if not (kept or afresh or plan.merges) and view.base is not None and plan.program.is_stored:
+        new = names.state(plan.program.content).as_string(connection)
+        before = Identifier("idivm_state", old).as_string(connection)
+        connection.execute(
+            "SELECT idivm.reshape_content(%s, %s, %s)",
+            [before, new, list(plan.program.column_names)],
+        )
     for statement in emit.index_states(plan.program, names, content=not kept):
         connection.execute(statement)
     if plan.merges:
