@@ -16,7 +16,7 @@ from orchestrator.catalog.search_path import pinned
 from orchestrator.errors import DatabaseError, UsageError
 from orchestrator.fuzz.case import Statement, Transaction, View
 from orchestrator.fuzz.options import MODES
-from orchestrator.fuzz.outcome import Outcome, failed
+from orchestrator.fuzz.outcome import CaseError, Outcome, failed
 from orchestrator.fuzz.replay import Replicas
 from orchestrator.fuzz.script import refresh_statement
 from orchestrator.fuzz.workspace import Workspace
@@ -199,13 +199,29 @@ class Acts:
     def planned_again(self, orc: Orchestrator) -> list[str]:
         """Plan views again, as a refresh does first, and return those with another content: readers see it already."""
         before = self.space.contents()
-        with pinned(orc.connection):
-            follow(orc.connection, catalog.view_ids(orc.connection, []))
-        after = self.space.contents()
+        stored = [name for name in self.views if name not in self.in_modes("on_read")]
+        with self.space.connection() as reader:
+            reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            rows = {name: self.space.rows_within(reader, name) for name in stored}
+            # A transaction that has read a view keeps it from being planned again.
+            reader.execute(
+                "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM idivm.views"
+            )
+            with pinned(orc.connection):
+                follow(orc.connection, catalog.view_ids(orc.connection, []))
+            after = self.space.contents()
+            numbers = {name: self.space.number_of(name) for name in self.views}
+            for name in stored:
+                old, new = before.get(numbers[name]), after.get(numbers[name])
+                if old and new and old[0] == new[0] and old[1] != new[1]:
+                    self.outcome.counts["older snapshots"] += 1
+                    if rows[name] != (read := self.space.rows_within(reader, name)):
+                        text = f"{name}: an older snapshot reads {read} after another plan, {rows[name]} before"
+                        raise CaseError("difference", "", text)
         return [
             name
-            for name in self.views
-            if before.get(number := self.space.number_of(name)) not in (None, after[number])
+            for name, number in numbers.items()
+            if before.get(number) not in (None, after[number])
         ]
 
     def compare(self, names: Sequence[str]) -> None:

@@ -268,11 +268,21 @@ class Workspace:
         """Return the queries of views, each as a relation."""
         return [self._definition(name)[1] for name in names]
 
-    def contents(self) -> dict[int, int]:
-        """Return the tables that hold the contents of views, by the numbers of the views."""
-        return dict(
-            self.orc.connection.execute("SELECT id, state::oid::int8 FROM idivm.views").fetchall()
-        )
+    def contents(self) -> dict[int, tuple[int, int]]:
+        """Return the tables that hold the contents of views and the numbers of columns that they have had, by the
+        numbers of the views.
+        """
+        rows = self.orc.connection.execute(
+            "SELECT v.id, c.oid::int8, c.relnatts FROM idivm.views v JOIN pg_class c ON c.oid = v.state"
+        ).fetchall()
+        return {number: (table, columns) for number, table, columns in rows}
+
+    def rows_within(self, connection: Connection[Any], name: str) -> tuple[Any, ...] | None:
+        """Return a digest of the rows of a view in the transaction of a connection, or None without an answer."""
+        with suppress(psycopg.Error), connection.transaction():
+            query = SQL("SELECT count(*), sum(hashtextextended(t::text, 0)) FROM {} AS t")
+            return connection.execute(query.format(SQL(name))).fetchone()
+        return None
 
     def number_of(self, name: str) -> int:
         """Return the number of a view, which changes when it is replaced."""
