@@ -69,13 +69,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 BOTH_FORMS = {"test_capture.py", "test_capture_in_c.py", "test_extension.py"}
 """Files whose tests run in both forms of capture on every version; others do so on the newest alone."""
 
-OLDEST, BETWEEN = 8, 20
+OLDEST, BETWEEN = 10, 30
 """Of the tests for every version, the oldest runs one of so many, and each version between as well."""
 
 REPEATED = 4
-"""Of a test that needs a server and has so many cases or more, every third one is run."""
+"""Of a test that needs a server and has so many cases or more, every fourth one is run."""
 
-SLOW = 4
+SLOW = 6
 """Of a slow test, one of so many cases is run."""
 
 
@@ -96,7 +96,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             and item.path.name not in BOTH_FORMS
         ):
             return True
-        share = 3 if cases[case] >= REPEATED and _needs_a_server(item) else 1
+        share = 4 if cases[case] >= REPEATED and _needs_a_server(item) else 1
         if item.get_closest_marker("slow"):
             share = SLOW
         if marker := item.get_closest_marker("sampled"):

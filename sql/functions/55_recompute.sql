@@ -37,7 +37,8 @@ COMMENT ON FUNCTION idivm.run_counted(text, boolean) IS
 -- its result, or the number of rows that it inserts if it returns no rows. If PostgreSQL would use parallel workers
 -- for the query, the function first evaluates it into a table of this transaction, because statements that change a
 -- table or assign a variable get no parallel workers. The table is not temporary: a transaction with temporary
--- tables cannot be prepared.
+-- tables cannot be prepared. To ask for the plan takes as long as planning, so it is not asked for a content whose query is
+-- known to cost less than starting workers.
 CREATE OR REPLACE FUNCTION idivm.run_over(state regclass, query text, head text, tail text) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -46,7 +47,13 @@ DECLARE
     inserts boolean := head LIKE 'INSERT %';
     changed bigint;
 BEGIN
-    IF current_setting('max_parallel_workers_per_gather') <> '0' AND idivm.runs_in_parallel(query) THEN
+    IF current_setting('max_parallel_workers_per_gather') <> '0' AND NOT EXISTS (
+           SELECT FROM pg_class c
+           JOIN idivm.views v ON v.id = substring(c.relname, '_([0-9]+)$')::integer AND v.state = c.oid
+           CROSS JOIN LATERAL idivm.known_work(v.id) AS known
+           WHERE c.oid = run_over.state
+             AND known.query_work * current_setting('cpu_tuple_cost')::float8 < current_setting('parallel_setup_cost')::float8)
+       AND idivm.runs_in_parallel(query) THEN
         BEGIN
             EXECUTE format('CREATE UNLOGGED TABLE %s AS %s', staged, query);
             changed := idivm.run_counted(head || 'SELECT * FROM ' || staged || tail, inserts);

@@ -1,11 +1,60 @@
 -- What refreshes cost, and whether recomputing is cheaper.
 
+-- Return a number that follows the size of the tables that a view reads, and what ANALYZE knows of their rows.
+CREATE OR REPLACE FUNCTION idivm.source_size(view_id integer) RETURNS double precision
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT sum(pg_relation_size(c.oid) + 100 * greatest(c.reltuples, 0))
+            FROM idivm.view_sources vs JOIN idivm.source_members m ON m.source = vs.source JOIN pg_class c ON c.oid = m.member
+            WHERE vs.view = view_id);
+END
+$$;
+COMMENT ON FUNCTION idivm.source_size(integer) IS
+    'a number that follows the size of the tables that a view reads, and what ANALYZE knows of their rows';
+
+-- Return what is known about the work of recomputing a view, unless its tables have grown or shrunk by a tenth since. To ask
+-- PostgreSQL for it plans the query, which may take as long as the query itself. Other callers than programs do not see what
+-- is known.
+CREATE OR REPLACE FUNCTION idivm.known_work(view_id integer, OUT query_work double precision, OUT rows_to_read double precision)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF NOT has_table_privilege('idivm.costs', 'SELECT') THEN
+        RETURN;
+    END IF;
+    SELECT c.known_work, c.known_rows INTO query_work, rows_to_read
+    FROM idivm.costs c
+    WHERE c.view = view_id AND abs(c.known_size - idivm.source_size(view_id)) <= c.known_size / 10;
+END
+$$;
+COMMENT ON FUNCTION idivm.known_work(integer) IS
+    'the work of recomputing a view, if it is known for the present size of the tables';
+
+-- Remember the work of recomputing a view for the present size of its tables.
+CREATE OR REPLACE FUNCTION idivm.note_work(view_id integer, query_work double precision) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    UPDATE idivm.costs c
+    SET known_work = query_work, known_rows = idivm.rows_to_read(view_id), known_size = idivm.source_size(view_id)
+    WHERE c.view = view_id AND query_work > 0 AND (idivm.known_work(view_id)).query_work IS NULL;
+END
+$$;
+COMMENT ON FUNCTION idivm.note_work(integer, double precision) IS
+    'remembers the work of recomputing a view for the present size of its tables';
+
 -- Return the rows of the tables that a view reads, and of its states: the rows per page of the last ANALYZE, times
 -- the current number of pages.
 CREATE OR REPLACE FUNCTION idivm.rows_to_read(view_id integer) RETURNS double precision
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    known double precision := (idivm.known_work(view_id)).rows_to_read;
 BEGIN
+    IF known IS NOT NULL THEN
+        RETURN known;
+    END IF;
     RETURN (
         SELECT coalesce(sum(CASE WHEN c.reltuples >= 0 AND c.relpages > 0
                                  THEN c.reltuples * pg_relation_size(c.oid)
@@ -28,8 +77,13 @@ CREATE OR REPLACE FUNCTION idivm.query_work(definition regclass) RETURNS double 
     SET join_collapse_limit = 8
 AS $$
 DECLARE
+    known double precision := (SELECT (idivm.known_work(substr(c.relname, 2)::integer)).query_work
+                               FROM pg_class c WHERE c.oid = definition);
     expected json;
 BEGIN
+    IF known IS NOT NULL THEN
+        RETURN known;
+    END IF;
     IF idivm.has_streams()
        AND EXISTS (SELECT FROM idivm.relations_below(definition) AS below WHERE idivm.lacks_rows(below)) THEN
         RETURN 'infinity';
@@ -215,6 +269,7 @@ BEGIN
         access_seconds = 0.9 * idivm.access_seconds(view_id),
         loses_from = c.loses_from * (1 + 2.0 ^ -c.losses),
         variant = excluded.variant;
+    PERFORM idivm.note_work(view_id, query_work);
 END
 $$;
 
@@ -281,6 +336,7 @@ BEGIN
         access_seconds = 0.98 * idivm.access_seconds(view_id),
         loses_from = c.loses_from * (1 + 2.0 ^ -c.losses / 8),
         variant = excluded.variant;
+    PERFORM idivm.note_work(view_id, query_work);
 END
 $$;
 COMMENT ON FUNCTION idivm.note_content(integer, double precision, boolean, "char", double precision, timestamptz, text) IS

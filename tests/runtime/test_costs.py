@@ -370,3 +370,27 @@ def test_pending_rows_of_a_long_log_are_estimated(tables, dsn):
         assert not has_more(1_000)
         other.commit()
     assert has_more(1_000)
+
+
+def test_the_query_is_not_planned_for_its_costs_while_the_tables_keep_their_size(orc):
+    """Planning a query may take as long as running it."""
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, g int, v int); ANALYZE t")
+    orc.create_view("v", "SELECT g, count(DISTINCT v) AS n FROM t GROUP BY g")
+
+    def work():
+        return orc.execute("SELECT idivm.query_work('idivm_def.v1'), idivm.rows_to_read(1)")[
+            0
+        ].rows[0]
+
+    orc.execute("INSERT INTO t SELECT i, i % 10, i FROM generate_series(1, 5000) i; ANALYZE t")
+    asked = work()
+    orc.execute("SELECT idivm.note_recompute(1, 5, clock_timestamp() - interval '1 second', 'id')")
+    assert work() == (5, asked[1])
+    orc.execute("UPDATE idivm.costs SET known_work = 7; UPDATE t SET v = 0 WHERE id = 1")
+    orc.execute("SELECT idivm.note_recompute(1, 8, clock_timestamp() - interval '1 second', 'id')")
+    assert work() == (7, asked[1])
+    orc.execute("INSERT INTO t SELECT i, i % 10, i FROM generate_series(5001, 9000) i")
+    assert work()[0] > asked[0] and work()[1] > asked[1]
+    # Statistics change it as well, and no caller without rights leaves a 0.
+    orc.execute("SELECT idivm.note_recompute(1, 0, clock_timestamp() - interval '1 second', 'id')")
+    assert work()[0] > asked[0]

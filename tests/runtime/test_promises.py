@@ -178,7 +178,7 @@ def test_an_older_snapshot_reads_the_old_rows_of_a_view_that_is_planned_again(or
     orc.execute("INSERT INTO t VALUES (2, 'b', 5), (NULL, 'a', NULL); DELETE FROM t WHERE id = 3")
     orc.refresh()
     if "max" in query:
-        orc.execute("UPDATE idivm.views SET options = options || '{\"strategy\": \"recompute\"}'")
+        orc.execute('UPDATE idivm.views SET options = options || \'{"strategy": "recompute"}\'')
         replan(orc.connection, orc.view("v"))
     assert orc.view("v").plan.program.layout != layout
     assert sorted(old("TABLE v"), key=str) == before
