@@ -165,47 +165,78 @@ $$;
 
 -- Return whether the objects that a view reads or calls, or the relation that users read, have changed since
 -- planning. A view reads few tables, so each is looked up: PostgreSQL would read whole catalogs while they are small.
+-- The first refresh of a session plans these statements, so what few views have is looked for only where it may be.
 CREATE OR REPLACE FUNCTION idivm.looks_drifted(view_id integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
+DECLARE
+    has record;
+    used record;
+    may_break boolean := false;
+    not_valid_exists boolean := current_setting('server_version_num')::integer >= 180000;
 BEGIN
-    RETURN EXISTS (
-        SELECT FROM idivm.view_sources vs
+    SELECT v.shown IS DISTINCT FROM (SELECT concat_ws(' ', r.xmin, r.ctid) FROM pg_rewrite r
+                                     WHERE r.ev_class = v.relation AND r.rulename = '_RETURN') AS moved,
+           EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id) AS plain_views,
+           EXISTS (SELECT FROM idivm.view_expressions e WHERE e.view = v.id) AS expressions,
+           EXISTS (SELECT FROM idivm.view_code c WHERE c.view = v.id) AS code
+    INTO has FROM idivm.views v WHERE v.id = view_id;
+    -- A comparison of the relation is slow and locks it.
+    IF has.moved AND NOT idivm.is_shown(view_id) OR has.code AND idivm.code_drift(view_id) IS NOT NULL THEN
+        RETURN true;
+    END IF;
+    -- A condition without a query is evaluated without a plan, so conditions with queries are nested.
+    IF has.plain_views THEN
+        IF EXISTS (SELECT FROM idivm.inlined_views i
+                   WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation)) THEN
+            RETURN true;
+        END IF;
+    END IF;
+    IF has.expressions THEN
+        IF EXISTS (SELECT FROM idivm.changed_expressions c WHERE c.view = view_id) THEN
+            RETURN true;
+        END IF;
+    END IF;
+    FOR used IN
+        SELECT s.id AS source, s.relation, s.keyed, m.member, vs.not_null, vs.not_null <> '{}' AS is_promised, vs.keys <> '[]' AS has_keys,
+               m.member <> s.relation AS is_child, m.member <> s.relation OR c.relhassubclass AS is_tree,
+               -- SET LOGGED and SET UNLOGGED write a new file, and a crash may have occurred before.
+               c.relpersistence = 'u' OR c.relfilenode <> m.file AS is_rewritten
+        FROM idivm.view_sources vs
         JOIN idivm.sources s ON s.id = vs.source
         JOIN idivm.source_members m ON m.source = vs.source
         LEFT JOIN pg_class c ON c.oid = m.member
-        WHERE vs.view = view_id AND (
-            NOT idivm.carries_capture(m.source, m.member)
-            OR (m.member <> s.relation OR c.relhassubclass) AND idivm.members_differ(s.id)
-            OR m.member = s.relation AND idivm.capture_is_broken(s.id)
-            OR m.member = s.relation AND s.keyed AND NOT EXISTS (
+        WHERE vs.view = view_id
+    LOOP
+        IF NOT idivm.carries_capture(used.source, used.member) OR used.is_rewritten AND NOT idivm.is_witnessed(view_id)
+           OR used.is_tree AND idivm.members_differ(used.source) OR NOT used.is_child AND idivm.capture_is_broken(used.source) THEN
+            RETURN true;
+        END IF;
+        IF used.keyed AND NOT used.is_child THEN
+            IF NOT EXISTS (
                 SELECT FROM pg_index i
-                WHERE i.indrelid = s.relation AND i.indisunique AND i.indisvalid
-                  AND i.indpred IS NULL AND i.indexprs IS NULL
-                  AND (SELECT count(*) FROM idivm.source_columns k WHERE k.source = s.id AND k.in_key) = i.indnkeyatts
-                  AND NOT EXISTS (
-                      SELECT FROM idivm.source_columns k
-                      WHERE k.source = s.id AND k.in_key AND k.attnum <> ALL (i.indkey[:i.indnkeyatts - 1]::smallint[])))
-            -- SET LOGGED and SET UNLOGGED write a new file, and a crash may have occurred before.
-            OR (c.relpersistence = 'u' OR c.relfilenode <> m.file) AND NOT idivm.is_witnessed(view_id))
-    ) OR EXISTS (
-        SELECT FROM idivm.inlined_views i
-        WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation)
-    ) OR EXISTS (
-        SELECT FROM idivm.broken_promises b WHERE b.view = view_id
-    ) OR EXISTS (
-        SELECT FROM idivm.changed_expressions c WHERE c.view = view_id
-    ) OR EXISTS (
-        SELECT FROM idivm.view_code c WHERE c.view = view_id AND idivm.code_drift(view_id) IS NOT NULL
-    ) OR EXISTS (
-        SELECT FROM idivm.views v
-        WHERE v.id = view_id
-          -- CASE keeps the planner from calling is_shown first, which is slow and locks the relation.
-          AND CASE WHEN v.shown IS DISTINCT FROM (SELECT concat_ws(' ', r.xmin, r.ctid) FROM pg_rewrite r
-                                              WHERE r.ev_class = v.relation AND r.rulename = '_RETURN')
-              THEN NOT idivm.is_shown(view_id) END
-    );
+                WHERE i.indrelid = used.relation AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+                  AND (SELECT count(*) = i.indnkeyatts AND bool_and(k.attnum = ANY (i.indkey[:i.indnkeyatts - 1]::smallint[]))
+                       FROM idivm.source_columns k WHERE k.source = used.source AND k.in_key)
+            ) THEN
+                RETURN true;
+            END IF;
+        END IF;
+        may_break := may_break OR used.has_keys OR used.is_promised AND used.is_child;
+        IF used.is_promised AND NOT may_break THEN
+            may_break := EXISTS (SELECT FROM pg_attribute a
+                                 WHERE a.attrelid = used.relation AND a.attnum = ANY (used.not_null) AND NOT a.attnotnull);
+            IF not_valid_exists AND NOT may_break THEN
+                may_break := EXISTS (SELECT FROM pg_constraint k
+                                     WHERE k.conrelid = used.member AND k.contype = 'n' AND NOT k.convalidated);
+            END IF;
+        END IF;
+    END LOOP;
+    IF may_break THEN
+        RETURN EXISTS (SELECT FROM idivm.broken_promises b WHERE b.view = view_id);
+    END IF;
+    RETURN false;
 END
 $$;
 
