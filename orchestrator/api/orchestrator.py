@@ -44,7 +44,7 @@ from orchestrator.runtime.diagnosis.comparison import (
 from orchestrator.runtime.diagnosis.doctor import Finding
 from orchestrator.runtime.enumeration import hop, merged, ordered
 from orchestrator.runtime.enumeration.buckets import buckets_of
-from orchestrator.runtime.enumeration.order import order_of
+from orchestrator.runtime.enumeration.order import is_through_hidden, order_of
 from orchestrator.runtime.errors import explained
 from orchestrator.runtime.explain import Explanation, explain_query, explain_view
 from orchestrator.runtime.installation import indexes, install, take_over
@@ -178,7 +178,7 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
         with explained(f"Enumerating {name}"), open_session(self._dsn()) as connection:
             connection.execute(PIN)
             # No lookup of a state finds NULL.
-            if order is None or None in given.values():
+            if order is None or None in given.values() or is_through_hidden(order, given):
                 joined = view.options.get("representation") == "factorized"
                 yield from ordered.stored_rows(connection, relation, given, joined)
             else:

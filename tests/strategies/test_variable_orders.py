@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from orchestrator.strategies.viewtree.hypergraph import Hypergraph, closure
+from orchestrator.strategies.viewtree.hypergraph import Constraints, Fd, Hypergraph, closure
 from orchestrator.strategies.viewtree.orders import check, is_free_top, paths, written
 from orchestrator.strategies.viewtree.orders import parsed as read
 from orchestrator.strategies.viewtree.search import best, cost
@@ -84,9 +84,9 @@ def test_fractional_covers_of_graphs_are_half_integral(seed):
 
 def test_what_determines_everything_makes_chains_cheap():
     chain = Hypergraph.of({"R": "AB", "S": "BC", "T": "CD"}, "ABCD")
-    fds = ((frozenset("B"), frozenset("C")), (frozenset("C"), frozenset("D")))
-    tree = composed(nu(best(chain, fds, free_top=True), chain), chain.free)
-    assert cost(tree, chain, fds).update == 0
+    fds = (Fd.of("S", "B", "C"), Fd.of("T", "C", "D"))
+    tree = composed(nu(best(chain, Constraints(fds), free_top=True), chain), chain.free)
+    assert cost(tree, chain, Constraints(fds)).update == 0
     assert cost(tree, chain).update == 1
     assert closure("B", fds) == frozenset("BCD")
 

@@ -343,7 +343,8 @@ def _scan(
         foreign_keys=tuple(
             Reference(key.columns, key.target, key.target_columns)
             for key in relation.foreign_keys
-            if key.validated and not key.deferrable
+            # The rows of inheritance children need not satisfy it.
+            if key.validated and not key.deferrable and (only or not relation.has_children)
         ),
     )
     outputs = [

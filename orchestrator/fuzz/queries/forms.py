@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.fuzz.queries.grammar import Form
-from orchestrator.fuzz.queries.products import paths, stars, sums_of_products, triangles
+from orchestrator.fuzz.queries.products import paths, snowflakes, stars, sums_of_products, triangles
 from orchestrator.fuzz.queries.selects import (
     distinct,
     distinct_on,
@@ -47,6 +47,7 @@ FORMS: tuple[Form, ...] = (
     scalar_aggregate,
     sums_of_products,
     stars,
+    snowflakes,
     triangles,
     set_operation,
     set_operation,

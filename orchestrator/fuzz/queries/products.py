@@ -131,6 +131,30 @@ def stars(g: Grammar, depth: int) -> Query:
     return g.select(outputs, rest)
 
 
+def snowflakes(g: Grammar, depth: int) -> Query:
+    """Return sums over a relation and others that are joined with it, or with each other, by their keys."""
+    taken: set[str] = set()
+    sources, conditions = [g.sources.pick(taken)], list[Composable]()
+    for _ in range(g.rng.choice((2, 3, 4))):
+        other = g.sources.pick(taken)
+        named = zip(other.relation.fields, other.scope, strict=True)
+        key = [e for field, e in named if (field.name,) == other.relation.key]
+        pairs = comparable_pairs([e for s in sources for e in s.scope if e.family in _MEETING], key)
+        if pairs:
+            a, b = g.rng.choice(pairs)
+            conditions.append(SQL("{} = {}").format(a.sql, b.sql))
+            sources.append(other)
+    if not conditions:
+        return sums_of_products(g, depth)
+    clause = From(listed([_aliased(source) for source in sources]), tuple(sources))
+    keys = g.some_keys(clause, g.rng.choice((1, 2, 2, 3))) if g.chance(0.75) else []
+    outputs = [*keys, *(_total(g, sources) for _ in range(g.rng.choice((1, 2))))]
+    rest = SQL(" FROM {} WHERE {}").format(clause.sql, SQL(" AND ").join(conditions))
+    if keys:
+        rest = SQL("{} GROUP BY {}").format(rest, listed([key.sql for key in keys]))
+    return g.select(outputs, rest)
+
+
 def _joined(g: Grammar) -> From:
     taken: set[str] = set()
     first = g.sources.pick(taken)

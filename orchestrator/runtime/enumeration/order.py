@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -111,13 +111,26 @@ def variables_of(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
 def fixed_by(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
     """Return the variables that a prefix fixes."""
     fixed = variables_of(order, prefix)
+    for asked, free in _missing(order, fixed):
+        needed = ", ".join(n for n, v in order.columns.items() if v in free) or "another column"
+        raise UsageError(f"Rows are not found by {asked} alone; give a value of {needed} as well.")
+    return fixed
+
+
+def is_through_hidden(order: Order, prefix: Mapping[str, object]) -> bool:
+    """Return whether the values of a prefix are only found by a variable that no column shows.
+
+    Keys may determine such a variable.
+    """
+    shown = frozenset(order.columns.values())
+    return any(not free & shown for _, free in _missing(order, variables_of(order, prefix)))
+
+
+def _missing(order: Order, fixed: Sequence[str]) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield columns by which rows are not found, each with the variables whose values would be needed."""
     for walk in order.walks:
-        free = [v for v, _ in walk.columns if v in order.keys and v not in fixed]
+        free = frozenset(v for v, _ in walk.columns if v in order.keys and v not in fixed)
         below = walk.variables - walk.own
         asked = [n for n, v in order.columns.items() if v in fixed and v in below]
         if free and asked and not order.is_heavy(walk):
-            needed = ", ".join(n for n, v in order.columns.items() if v in free) or "another column"
-            raise UsageError(
-                f"Rows are not found by {asked[0]} alone; give a value of {needed} as well."
-            )
-    return fixed
+            yield asked[0], free

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from orchestrator.strategies.viewtree.classes import power
+from orchestrator.strategies.viewtree.hypergraph import Constraints
+from orchestrator.strategies.viewtree.search import joined_after, meets_nothing
+from orchestrator.strategies.viewtree.tree import View
+from orchestrator.strategies.viewtree.widths import cover
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class Exponents:
 class Guarantee:
     """Theorem 3 of papers/hierarchical-queries.txt: exponents as functions of w, δ and ε.
 
-    >>> pair = Guarantee(Fraction(1, 4), Fraction(2), Fraction(1), True)
+    >>> pair = Guarantee(Fraction(1, 4), Fraction(2), Fraction(1), Fraction(1), True)
     >>> pair.update, pair.first, pair.delay
     (Fraction(1, 4), Fraction(5, 4), Fraction(3, 4))
     """
@@ -98,10 +102,14 @@ class Guarantee:
     """w, the factorization width."""
     delta: Fraction
     """δ, the delta width."""
+    come_or_go: Fraction
+    """δ for inserts and deletes alone, which match no row that refers to another by a foreign key."""
     divided: bool
     """Whether any value can be heavy."""
     changes: bool = True
     """Whether any table can change."""
+    because: str = ""
+    """The constraints that the exponents rely on, in words."""
 
     @property
     def update(self) -> Fraction:
@@ -119,18 +127,54 @@ class Guarantee:
         return 1 - self.epsilon if self.divided else Fraction(0)
 
     @property
+    def rank(self) -> tuple[Fraction, Fraction, Fraction, Fraction]:
+        """The exponents; the better of two guarantees has the lower rank."""
+        return self.update, self.delay, self.come_or_go, self.first
+
+    @property
     def described(self) -> str:
-        """The guarantee in words."""
-        update, first, delay = map(power, (self.update, self.first, self.delay))
+        """The guarantee in words.
+
+        >>> one, zero = Fraction(1), Fraction(0)
+        >>> Guarantee(Fraction(1, 2), one, one, zero, True, because="by keys of S").described
+        'w = 1, δ = 1: a change of one row costs O(N^1/2) on average, an insert or a delete O(1), the first \
+content O(N), and a row is O(N^1/2) after the one before, by keys of S'
+    """
+        first = f"the first content {power(self.first)}"
+        rest = f"and a row is {power(self.delay)} after the one before"
+        rest = f"{rest}, {self.because}" if self.because else rest
         if not self.changes:
-            return (
-                f"w = {self.width}, and no table changes: the first content costs {first},"
-                f" and a row is {delay} after the one before"
-            )
-        return (
-            f"w = {self.width}, δ = {self.delta}: a change of one row costs {update} on average,"
-            f" the first content {first}, and a row is {delay} after the one before"
-        )
+            first = f"the first content costs {power(self.first)}"
+            return f"w = {self.width}, and no table changes: {first}, {rest}"
+        update = f"a change of one row costs {power(self.update)} on average"
+        if self.come_or_go < self.delta:
+            update += f", an insert or a delete {power(self.come_or_go * self.epsilon)}"
+        return f"w = {self.width}, δ = {self.delta}: {update}, {first}, {rest}"
+
+
+def delta_width(light: View, constraints: Constraints) -> Fraction:
+    """Return δ of a light view: a changed row meets the δ-th power of N^ε rows.
+
+    >>> from orchestrator.strategies.viewtree.hypergraph import Fd
+    >>> inputs = (View(frozenset("AB"), ("R",)), View(frozenset("BC"), ("S",)))
+    >>> light = View(frozenset("AC"), ("R", "S"), inputs)
+    >>> str(delta_width(light, Constraints()))
+    '1'
+    >>> str(delta_width(light, Constraints((Fd.of("S", "B", "C"),), static=frozenset("S"))))
+    '0'
+    """
+    most = Fraction(0)
+    for child in light.children:
+        if all(meets_nothing(atom, child, light.children, constraints) for atom in child.leaves):
+            continue
+        joined = [child]
+        for view, _ in joined_after(child, light.children, constraints):
+            joined.append(view)
+            leaves = frozenset[str]().union(*(item.leaves for item in joined))
+            schemas = [constraints.closure(item.keys, leaves) for item in joined]
+            variables = frozenset[str]().union(*(item.keys for item in joined))
+            most = max(most, cover(variables - schemas[0], schemas))
+    return most
 
 
 def written(epsilon: Fraction) -> str:

@@ -15,21 +15,26 @@ free variable with several children gets a view that lists its values with rows 
 If tables are static, less is divided. Suppose that one atom below a bound variable has all free variables,
 and the variables above. Then the join below is no larger than this atom. It is stored as a list if only
 atoms change whose rows join one row of all others. Without any changes this is the paper's static mode.
+
+Keys have the same effect, and more. The order may be that of the Σ-reduct (definition 25 of papers/fivm.txt), in
+which variables that a key determines belong to an atom as well. The views are then joins of the atoms as they are,
+and each change must find its partners by lookups. Variables that free variables determine are treated as free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 
-from orchestrator.algebra.unsupported import Unsupported
-from orchestrator.caching import cached_property
+from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.strategies.skew.degrees import Split
-from orchestrator.strategies.skew.exponents import Guarantee
-from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables
-from orchestrator.strategies.viewtree.orders import Forest, Order, canonical
+from orchestrator.strategies.skew.exponents import Guarantee, delta_width
+from orchestrator.strategies.skew.union_plan import Division, Tree, UnionPlan
+from orchestrator.strategies.viewtree.hypergraph import Constraints, Hypergraph, Variables
+from orchestrator.strategies.viewtree.orders import Order, canonical
+from orchestrator.strategies.viewtree.search import NO_CONSTRAINTS, joined_after, meets_nothing
 from orchestrator.strategies.viewtree.tree import View
 from orchestrator.strategies.viewtree.widths import cover
 
@@ -68,113 +73,10 @@ class Node:
         return frozenset(v for node in self.walk() if node.free for v in node.variables)
 
 
-@dataclass(frozen=True)
-class Tree:
-    """A view, and the trees whose rows extend its rows; a view without trees has all free variables."""
-
-    root: View
-    below: tuple[Tree, ...] = ()
-
-    @property
-    def frontier(self) -> tuple[View, ...]:
-        """The views whose join is the tree's relation."""
-        if not self.below:
-            return (self.root,)
-        return tuple(view for tree in self.below for view in tree.frontier)
-
-    @property
-    def guides(self) -> tuple[View, ...]:
-        """The views that list the values with rows below."""
-        own = (self.root,) if self.below and not self.is_heavy else ()
-        return (*own, *(view for tree in self.below for view in tree.guides))
-
-    @property
-    def is_heavy(self) -> bool:
-        """Whether the root is a view over heavy values, which belong to no free variable."""
-        return any(tree.root.indicator for tree in self.below)
-
-
-@dataclass(frozen=True)
-class Division:
-    """The division of the values of a bound variable, with those above it, into heavy and light."""
-
-    split: Split
-    heavy: View
-    """The indicator of the heavy values."""
-    light: View
-    """The join for the light values."""
-
-
-@dataclass(frozen=True)
-class UnionPlan:
-    """A query as a union: the divisions, and the trees of each summand."""
-
-    order: Forest
-    divisions: tuple[Division, ...]
-    """Upper divisions first."""
-    unions: tuple[tuple[Tree, ...], ...]
-    """For each summand, the trees whose product it is."""
-    guarantee: Guarantee
-    static: frozenset[str]
-    """The atoms that do not change."""
-    variables: tuple[str, ...]
-    """The free variables, upper variables first; each tree returns its rows in this order."""
-
-    @cached_property
-    def content_views(self) -> frozenset[View]:
-        """The views from which the content is computed."""
-        return frozenset(v for trees in self.unions for tree in trees for v in tree.frontier)
-
-    @cached_property
-    def guides(self) -> frozenset[View]:
-        """The views that list values with rows."""
-        return frozenset(v for trees in self.unions for tree in trees for v in tree.guides)
-
-    @cached_property
-    def views(self) -> tuple[View, ...]:
-        """All maintained views, lower views first."""
-        result: dict[View, None] = {}
-        for view in sorted(self.content_views | self.guides, key=lambda view: view.label):
-            result.update(dict.fromkeys(reversed(list(view.walk()))))
-        return tuple(result)
-
-    @cached_property
-    def stored(self) -> frozenset[View]:
-        """The views that are looked up by the content, or by a change of a sibling."""
-        light = {division.light for division in self.divisions} if self._values_move else ()
-        siblings = (
-            child
-            for view in self.views
-            for child in view.children
-            if len(view.children) > 1
-            and (view in light or any(map(self._changes, set(view.children) - {child})))
-        )
-        return self.content_views | self.guides | frozenset(siblings)
-
-    @cached_property
-    def _values_move(self) -> bool:
-        """Whether values can become heavy or light."""
-        return any(frozenset(division.split.atoms) - self.static for division in self.divisions)
-
-    def _changes(self, view: View) -> bool:
-        leaves = (inner for inner in view.walk() if not inner.children)
-        return any(
-            self._values_move if leaf.indicator else leaf.atoms[0] not in self.static
-            for leaf in leaves
-        )
-
-    @cached_property
-    def counting(self) -> frozenset[View]:
-        """The views that only need to tell whether they have rows."""
-        return frozenset(self.views) - {
-            inner for view in self.content_views for inner in view.walk()
-        }
-
-
 def union(
-    graph: Hypergraph, epsilon: Fraction, static: frozenset[str] = frozenset()
+    graph: Hypergraph, epsilon: Fraction, constraints: Constraints = NO_CONSTRAINTS
 ) -> UnionPlan | Unsupported:
-    """Return the plan of a hierarchical query, or why it has none; the `static` atoms do not change.
+    """Return the best plan of a query that is hierarchical, perhaps by its keys, or why it has none.
 
     The example shows examples 4 and 5 of the paper, and its figure 9:
 
@@ -208,7 +110,8 @@ def union(
     Example 5 in static mode, and with changes of R alone:
 
     >>> for static in ("RS", "S"):
-    ...     plan = union(Hypergraph.of({"R": "AB", "S": "B"}, "A"), half, frozenset(static))
+    ...     known = Constraints(static=frozenset(static))
+    ...     plan = union(Hypergraph.of({"R": "AB", "S": "B"}, "A"), half, known)
     ...     print(drawn(plan), plan.guarantee.changes, plan.guarantee.delta)
     the join:
       V@B(R, S)[A]
@@ -224,43 +127,92 @@ def union(
         S[B]
         R[A, B] True 0
     """
+    plan = _best(graph, epsilon, constraints)
+    if isinstance(plan, Unsupported):
+        return plan
+
+    def rank(known: Constraints) -> object:
+        other = _best(graph, epsilon, known)
+        return isinstance(other, UnionPlan) and other.guarantee.rank
+
+    known = constraints if plan.guarantee.changes else replace(constraints, static=frozenset())
+    because = known.needed(rank).described
+    return replace(plan, guarantee=replace(plan.guarantee, because=because))
+
+
+def _best(
+    graph: Hypergraph, epsilon: Fraction, constraints: Constraints
+) -> UnionPlan | Unsupported:
+    """Return the better of the plans over the order of the query and over the order of its reduct."""
+    plain = _planned(graph, graph, epsilon, constraints)
+    # Equality with a constant would join everything by a single row.
+    wide = graph.reduct(fd for fd in constraints.fds if fd.determinant)
+    if wide == graph:
+        return plain
+    reduct = _planned(graph, wide, epsilon, constraints)
+    if isinstance(reduct, Unsupported):
+        return plain if graph.hierarchical or not wide.hierarchical else reduct
+    if isinstance(plain, Unsupported):
+        return plain if graph.hierarchical else reduct
+    return min(plain, reduct, key=lambda plan: plan.guarantee.rank)
+
+
+def _planned(
+    graph: Hypergraph, wide: Hypergraph, epsilon: Fraction, constraints: Constraints
+) -> UnionPlan | Unsupported:
+    """Return the plan over the canonical order of a reduct of the query."""
     atoms = ", ".join(f"{name}({', '.join(sorted(schema))})" for name, schema in graph.edges)
-    if not graph.hierarchical:
+    if not wide.hierarchical:
         return Unsupported("the query is not hierarchical", atoms)
-    if not graph.free:
+    if not graph.free and graph.hierarchical:
         return Unsupported("a hierarchical query without GROUP BY has nothing to divide", atoms)
-    order = canonical(graph)
-    nodes = [_node(child, frozenset(), graph) for child in order]
-    builder = _Builder(graph, static)
-    summands = [builder.trees(node, frozenset()) for node in nodes]
-    summands += [[Tree(View(schema, (name,)))] for name, schema in graph.edges if not schema]
-    return UnionPlan(
-        order,
-        tuple(builder.divisions),
-        tuple(product(*summands)),
-        Guarantee(epsilon, *builder.widths, bool(builder.divisions), graph.schemas.keys() > static),
-        static,
-        tuple(
-            v
-            for node in nodes
-            for operator in node.walk()
-            if operator.free
-            for v in operator.variables
-        ),
-    )
+    order = canonical(wide)
+    if not graph.free and len(order) + sum(not schema for _, schema in wide.edges) > 1:
+        return Unsupported("a product of counts is not kept in one tree", atoms)
+    nodes = [_node(child, frozenset(), graph, wide) for child in order]
+    builder = _Builder(graph, constraints)
+    try:
+        summands = [builder.trees(node, frozenset()) for node in nodes]
+        summands += [
+            [Tree(View(graph.schemas[name], (name,)))] for name, schema in wide.edges if not schema
+        ]
+        plan = UnionPlan(
+            order,
+            tuple(builder.divisions),
+            tuple(product(*summands)),
+            Guarantee(
+                epsilon,
+                *builder.widths,
+                divided=bool(builder.divisions),
+                changes=graph.schemas.keys() > constraints.static,
+            ),
+            constraints.static,
+            tuple(
+                v
+                for node in nodes
+                for operator in node.walk()
+                if operator.free
+                for v in operator.variables
+            ),
+        )
+        builder.require_lookups(plan)
+    except NotModelledError as error:
+        return error.unsupported
+    return plan
 
 
-def _node(order: Order, above: Variables, graph: Hypergraph) -> Node:
+def _node(order: Order, above: Variables, graph: Hypergraph, wide: Hypergraph) -> Node:
+    """Return a node; the atoms are placed by their schemas in the reduct, but keep their own variables."""
     variables = [order.variable]
-    while len(order.below) == 1 and _same_kind(order, order.below[0], graph):
+    while len(order.below) == 1 and _same_kind(order, order.below[0], wide):
         order = order.below[0]
         variables.append(order.variable)
     keys = above | frozenset(variables)
     return Node(
         tuple(variables),
-        order.variable in graph.free,
-        tuple(View(schema, (name,)) for name, schema in graph.edges if schema == keys),
-        tuple(_node(item, keys, graph) for item in order.below),
+        order.variable in wide.free,
+        tuple(View(graph.schemas[name], (name,)) for name, schema in wide.edges if schema == keys),
+        tuple(_node(item, keys, graph, wide) for item in order.below),
     )
 
 
@@ -272,21 +224,24 @@ def _same_kind(order: Order, other: Order, graph: Hypergraph) -> bool:
 class _Builder:
     """Builds the trees, and collects the divisions and the widths."""
 
-    def __init__(self, graph: Hypergraph, static: frozenset[str]) -> None:
-        self.graph, self.static = graph, static
+    def __init__(self, graph: Hypergraph, constraints: Constraints) -> None:
+        self.graph, self.constraints = graph, constraints
         self.divisions: list[Division] = []
-        self.widths = Fraction(1), Fraction(0)
-        """w and δ (definitions 12 and 13)."""
+        self.lists: set[View] = set()
+        """The views that list the join below a variable."""
+        self.widths = Fraction(1), Fraction(0), Fraction(0)
+        """w and δ (definitions 12 and 13), and δ for inserts and deletes alone."""
 
     def trees(self, node: Node, above: Variables) -> list[Tree]:
         """τ: return the trees whose union is the part of the query at a node, given the keys above."""
         if not node.shows:
             return [Tree(self._sum_out(node, above))]
         keys = above | frozenset(node.variables)
-        if not node.free and self._is_small(node, above, keys):
-            return [
-                Tree(self._join(above | node.shows, list(self._light_inputs(node, keys)), node))
-            ]
+        if not node.free:
+            listed = self._join(above | node.shows, list(self._light_inputs(node, keys)), node)
+            if self._is_small(node, listed):
+                self.lists.add(listed)
+                return [Tree(listed)]
         division = None if node.free else self._divide(node, above, keys)
         choices = [[Tree(atom)] for atom in node.atoms]
         choices += [self.trees(item, keys) for item in node.below]
@@ -313,32 +268,67 @@ class _Builder:
         below = [*node.atoms, *(self._sum_out(item, keys) for item in node.below)]
         return self._join(above, below, node)
 
-    def _is_small(self, node: Node, above: Variables, keys: Variables) -> bool:
-        """Return whether a node can be listed (figure 8, lines 5 to 7).
+    def _is_small(self, node: Node, listed: View) -> bool:
+        """Return whether the join below a node can be listed (figure 8, lines 5 to 7).
 
-        The part below must be no larger than one atom, so that the query there is free-connex, and each
-        changed row must match one row of all other atoms.
+        It must be no larger than one atom, so that the query there is free-connex, and each changed row must
+        match one row of all other atoms.
         """
-        every = frozenset[str]().union(*(view.keys for view in self._light_inputs(node, keys)))
-        return any(above | node.shows <= atom.keys for atom in node.leaves) and all(
-            every <= atom.keys for atom in node.leaves if atom.atoms[0] not in self.static
+        return any(
+            listed.keys <= self.constraints.closure(atom.keys, listed.leaves)
+            for atom in node.leaves
+        ) and all(self._is_found(listed, child) for child in listed.children)
+
+    def _is_found(self, view: View, child: View) -> bool:
+        """Return whether each changed row of a child meets at most one row of the other children."""
+        known = self.constraints
+        return all(is_found for _, is_found in joined_after(child, view.children, known)) or all(
+            meets_nothing(atom, child, view.children, known) for atom in child.leaves
         )
+
+    def require_lookups(self, plan: UnionPlan) -> None:
+        """Refuse a plan whose guarantee does not follow from its order, as a key is in another branch.
+
+        Changes must be lookups, but for light views, and the first content must be linear.
+        """
+        light = {division.light for division in plan.divisions}
+        for view in plan.views:
+            if view in light or len(view.children) < 2:
+                continue
+            closures = (self.constraints.closure(v.keys, view.leaves) for v in view.children)
+            small = view in self.lists or any(view.joined <= schema for schema in closures)
+            for child in view.children:
+                if not small or not self._is_found(view, child):
+                    met = ", ".join(other.label for other in view.children if other is not child)
+                    raise NotModelledError(
+                        f"hierarchical by keys alone, but a row of {child.label} meets many rows",
+                        met,
+                    )
 
     def _divide(self, node: Node, above: Variables, keys: Variables) -> Division:
         """Divide the values of a bound variable; atoms with a single row for each value do not count."""
         inputs = list(self._light_inputs(node, keys))
         light = self._join(above | node.shows, inputs, node, LIGHT)
-        atoms = tuple(atom.atoms[0] for atom in node.leaves if atom.keys > keys)
-        heavy = View(keys, (f"H_{node.name}",), at=node.name, indicator=True)
-        division = Division(Split(node.name, atoms, keys), heavy, light)
+        on = keys.intersection(*(atom.keys for atom in node.leaves))
+        named = on.issuperset(node.variables)
+        if not named or not keys & light.joined <= self.constraints.closure(on, light.leaves):
+            met = ", ".join(atom.label for atom in node.leaves)
+            raise NotModelledError(
+                f"hierarchical by keys alone, but values of {node.name} are not in each table", met
+            )
+        known = self.constraints
+        atoms = tuple(
+            atom.atoms[0] for atom in node.leaves if not atom.keys <= known.closure(on, atom.atoms)
+        )
+        heavy = View(on, (f"H_{node.name}",), at=node.name, indicator=True)
+        division = Division(Split(node.name, atoms, on), heavy, light)
         self.divisions.append(division)
-        schemas = [view.keys for view in inputs]
-        every = light.keys.union(*schemas)
-        changing = [view.keys for view in inputs if view.leaves - self.static]
-        width, delta = self.widths
+        schemas = [known.closure(view.keys, light.leaves) for view in inputs]
+        width, delta, come_or_go = self.widths
         self.widths = (
-            max(width, cover(every, schemas)),
-            max((delta, *(cover(every - schema, schemas) for schema in changing))),
+            max(width, cover(light.joined, schemas)),
+            max(delta, delta_width(light, known)),
+            max(come_or_go, delta_width(light, known.without_updates)),
         )
         return division
 
@@ -354,20 +344,12 @@ class _Builder:
     def _join(self, keys: Variables, below: Sequence[View], node: Node, part: str = "") -> View:
         under = {name for view in below if not view.indicator for name in view.atoms}
         atoms = tuple(name for name, _ in self.graph.edges if name in under)
-        return View(keys, atoms, tuple(below), node.name, part=part)
+        view = View(keys, atoms, tuple(below), node.name, part=part)
+        return replace(view, keys=keys & view.joined)
 
 
 def _project(view: View, keys: Variables) -> View:
     """Return a view over the keys of its parent only (figure 5, lines 5 and 6)."""
-    if view.keys == keys:
+    if view.keys <= keys:
         return view
-    return View(keys, view.atoms, (view,), view.at)
-
-
-def parents(views: Sequence[View]) -> Mapping[View, tuple[View, ...]]:
-    """Return for each view the views that join it."""
-    result: dict[View, list[View]] = {view: [] for view in views}
-    for view in views:
-        for child in view.children:
-            result[child].append(view)
-    return {view: tuple(above) for view, above in result.items()}
+    return View(view.keys & keys, view.atoms, (view,), view.at)

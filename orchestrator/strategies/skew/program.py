@@ -15,25 +15,27 @@ in papers/ivm-eps-triangle-queries.txt with its last two steps exchanged.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.scalar import TRUE
 from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.plan import (
     Enumeration,
     MaintenancePlan,
     Reason,
+    StateTable,
     Strategy,
     Walk,
 )
 from orchestrator.strategies.request import PlanningRequest
-from orchestrator.strategies.skew.buckets import with_ordered_buckets
 from orchestrator.strategies.skew.degrees import Degrees
-from orchestrator.strategies.skew.hierarchical import UnionPlan, union
+from orchestrator.strategies.skew.hierarchical import union
 from orchestrator.strategies.skew.part_upkeep import PartUpkeep
 from orchestrator.strategies.skew.plans import exponents_of, parted, uneven
 from orchestrator.strategies.skew.show import plan_text
@@ -43,6 +45,7 @@ from orchestrator.strategies.skew.triangle import (
     SkewPlan,
     triangle,
 )
+from orchestrator.strategies.skew.union_plan import UnionPlan
 from orchestrator.strategies.skew.unions import Unions
 from orchestrator.strategies.viewtree.form import NUMBERS, NormalForm
 from orchestrator.strategies.viewtree.normal import normal_form, plan_normal_form
@@ -60,19 +63,33 @@ def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
                     "only sums and counts are kept in heavy and light parts",
                     str(product.aggregate.call),
                 )
-        static = frozenset(a.name for a in form.atoms if a.tables <= request.static)
-        union_plan = union(form.graph, request.epsilon, static)
+        constraints = form.constraints(request.static, request.growing)
+        union_plan = union(form.graph, request.epsilon, constraints)
         exponents = exponents_of(request, form)
-        if isinstance(union_plan, UnionPlan):
+        parts = parted(form.graph, exponents)
+        if isinstance(union_plan, UnionPlan) and _is_better(union_plan, parts, form):
             if exponents.own:
                 return uneven("a hierarchical query", exponents)
             return Unions(request, form, union_plan).plan(Strategy.SKEW)
-        parts = parted(form.graph, exponents)
         if isinstance(parts, Unsupported):
-            return union_plan if form.graph.hierarchical else parts
+            reduct = form.graph.reduct(constraints.fds)
+            return (
+                union_plan if isinstance(union_plan, Unsupported) and reduct.hierarchical else parts
+            )
         return _Program(request, form, parts).plan()
 
     return plan_normal_form(request, build)
+
+
+def _is_better(union_plan: UnionPlan, parts: SkewPlan | Unsupported, form: NormalForm) -> bool:
+    """Return whether a query that is hierarchical, perhaps by its keys, is a union rather than over parts."""
+    if form.graph.hierarchical:
+        return True
+    if not form.free and (form.around is not None or form.having != TRUE):
+        return False
+    return isinstance(parts, Unsupported) or (
+        not parts.exponents.own and union_plan.guarantee.update < parts.exponents.update
+    )
 
 
 def cost_of_triangle(request: PlanningRequest) -> TriangleCost | None:
@@ -197,7 +214,7 @@ class _Program(PartUpkeep):
             for keys in [self.views.defined[item.joined].keys]
         }
 
-        return with_ordered_buckets(planned, buckets)
+        return _with_ordered_buckets(planned, buckets)
 
     def _enumeration(self) -> Enumeration:
         """Return how rows are enumerated: first the listed rows, then the rows of each factorized case."""
@@ -222,3 +239,26 @@ class _Program(PartUpkeep):
         return Walk(
             scan.role, tuple((name, scan.called(keys[name])) for name in sorted(keys)), (), ()
         )
+
+
+def _with_ordered_buckets(
+    planned: MaintenancePlan, buckets: Mapping[str, tuple[Collection[str], Sequence[str]]]
+) -> MaintenancePlan:
+    """Return a plan whose lookups of a bucket go on with the other columns of its rows.
+
+    `buckets` has, for a state, the columns whose values make a bucket, and all columns in order.
+    """
+
+    def with_order(state: StateTable) -> StateTable:
+        bucket, every = buckets[state.role]
+        rest = tuple(name for name in every if name not in bucket)
+        probes = tuple(
+            (*probe, *rest) if set(probe) == set(bucket) else probe for probe in state.probes
+        )
+        return replace(state, probes=probes)
+
+    states = (
+        with_order(item) if isinstance(item, StateTable) and item.role in buckets else item
+        for item in planned.program.states
+    )
+    return replace(planned, program=replace(planned.program, states=tuple(states)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.strategies.skew.exponents import written
-from orchestrator.strategies.skew.hierarchical import UnionPlan
 from orchestrator.strategies.skew.triangle import Rule, SkewPlan
+from orchestrator.strategies.skew.union_plan import UnionPlan
 from orchestrator.strategies.viewtree.classes import power
 from orchestrator.strategies.viewtree.tree import View
 

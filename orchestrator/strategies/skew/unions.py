@@ -30,10 +30,10 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew.degrees import Degrees, rows_of
-from orchestrator.strategies.skew.hierarchical import Division, Tree, UnionPlan, parents
 from orchestrator.strategies.skew.show import drawn
+from orchestrator.strategies.skew.union_plan import Division, Tree, UnionPlan, parents
 from orchestrator.strategies.viewtree.form import NormalForm
-from orchestrator.strategies.viewtree.relation import Relation
+from orchestrator.strategies.viewtree.relation import Content, Relation
 from orchestrator.strategies.viewtree.sums import COUNT, Payload
 from orchestrator.strategies.viewtree.tree import View
 from orchestrator.strategies.viewtree.views import Views
@@ -51,6 +51,9 @@ class Unions:
         self.light = {division.light: division for division in plan.divisions}
         self.degrees: Degrees
         """Set only if the query is divided."""
+        self.root = None if plan.variables else plan.unions[0][0].root
+        """The view that is the content, if the query has no groups."""
+        self.content: Content | None = None
         self.views.take_products([leaf.atoms[0] for leaf in self.leaves])
 
     def plan(self, name: Strategy) -> MaintenancePlan:
@@ -70,9 +73,12 @@ class Unions:
         for view in union.views:
             if view.children:
                 self.views.defined[view] = self._definition(view)
-                if view in union.stored:
+                if view in union.stored and view != self.root:
                     self.views.store(view)
-        self.views.show(self._query(), union.variables)
+        if self.root is None:
+            self.views.show(self._query(), union.variables)
+        else:
+            self.content = self.views.store_content(self.views.defined[self.root])
         self._maintain()
         plan = self.views.plan(name)
         if union.divisions:
@@ -80,7 +86,11 @@ class Unions:
         plan = replace(
             plan,
             program=replace(plan.program, by_lookups=True),
-            enumeration=self._enumeration() if self.views.form.around is None else None,
+            enumeration=(
+                self._enumeration()
+                if self.root is None and self.views.form.around is None
+                else None
+            ),
         )
         reason = Reason(name, True, f"it is hierarchical: {union.guarantee.described}")
         return plan.drawn(drawn(union)).because(reason)
@@ -114,7 +124,8 @@ class Unions:
     def _definition(self, view: View) -> Relation:
         """Return the definition of a view over its children."""
         below = [self._as_child(child, view) for child in view.children]
-        return _without_empty_total(self.views.inner(view, below))
+        joined = self.views.inner(view, below)
+        return joined if view == self.root else _without_empty_total(joined)
 
     def _as_child(self, view: View, parent: View) -> Relation:
         """Return a child for the first computation of its parent: light views only join light values."""
@@ -144,7 +155,7 @@ class Unions:
         views = [view for tree in trees for view in tree.frontier]
         relations = [self._current(view) for view in views]
         rows, bound = self.views.joined(relations)
-        keys = {name: bound[name] for name in sorted({name for _, name in self.views.form.groups})}
+        keys = {name: bound[name] for name in sorted(self.union.variables)}
         payload: dict[Payload, Column] = {}
         items = [Item.kept(column) for column in keys.values()]
         for part in self.views.payload_of(View(frozenset(keys), tuple(self.views.atoms))):
@@ -170,7 +181,7 @@ class Unions:
     def _walk(self, tree: Tree) -> Walk:
         """Return a tree as a part of an enumeration; a heavy tree starts with the heavy values."""
         view, below = tree.root, tree.below
-        if tree.is_heavy:
+        if tree.is_heavy and not tree.is_listed:
             view, below = below[0].root, below[1:]
         relation = self._current(view)
         scan = relation.rows
@@ -234,7 +245,9 @@ class Unions:
     def _carry(self, view: View, delta: Relation) -> None:
         """Add the steps that apply the change of a view and carry it to the views above."""
         self._pass_on(view, delta)
-        if view in self.views.states:
+        if self.content is not None and view == self.root:
+            self.views.add(self.content.state, delta, self.content, whole=True)
+        elif view in self.views.states:
             self.views.add(self.views.states[view], delta)
 
     def _pass_on(self, view: View, delta: Relation) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from fractions import Fraction
 
-from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
-from orchestrator.strategies.viewtree.search import Cost
+from orchestrator.strategies.viewtree import search
+from orchestrator.strategies.viewtree.hypergraph import Constraints, Fd, Hypergraph
+from orchestrator.strategies.viewtree.search import NO_CONSTRAINTS
 from orchestrator.strategies.viewtree.tree import View
 
 
@@ -15,7 +16,7 @@ def class_of(graph: Hypergraph, fds: tuple[Fd, ...]) -> str:
 
     >>> class_of(Hypergraph.of({"R": "AB", "S": "BC", "T": "AC"}), ())
     'cyclic'
-    >>> fds = ((frozenset("B"), frozenset("C")), (frozenset("C"), frozenset("D")))
+    >>> fds = (Fd.of("S", "B", "C"), Fd.of("T", "C", "D"))
     >>> class_of(Hypergraph.of({"R": "AB", "S": "BC", "T": "CD"}, "ABCD"), fds)  # example 27
     'free-connex acyclic; q-hierarchical under functional dependencies'
     """
@@ -33,16 +34,39 @@ def _name(graph: Hypergraph) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def guarantee(cost: Cost) -> str:
-    """Return in words what the costs of a tree mean; N is the number of rows.
+def guarantee(tree: View, graph: Hypergraph, constraints: Constraints = NO_CONSTRAINTS) -> str:
+    """Return in words what the costs of a tree mean, and which constraints they rely on; N is the number of rows.
 
-    >>> guarantee(Cost((), (Fraction(1),)))
-    'a change of one row costs O(1), the first content O(N)'
-    >>> guarantee(Cost((Fraction(1, 2),), (Fraction(3, 2),)))
-    'a change of one row costs O(N^1/2), the first content O(N^3/2)'
+    >>> from orchestrator.strategies.viewtree.hypergraph import ForeignKey
+    >>> from orchestrator.strategies.viewtree.orders import parsed
+    >>> from orchestrator.strategies.viewtree.tree import composed, tau
+    >>> graph = Hypergraph.of({"R": "AB", "S": "BC", "T": "CD"}, "D")
+    >>> tree = composed(tau(parsed("D - C - B - A"), graph))
+    >>> guarantee(tree, graph)
+    'a change of one row costs O(N), the first content O(N)'
+    >>> keys = (Fd.of("S", "B", "C"), Fd.of("T", "C", "D"))
+    >>> guarantee(tree, graph, Constraints(keys))
+    'a change of one row costs O(1), the first content O(N), by keys of S and T'
+    >>> alone = Hypergraph.of({"R": "AB", "S": "BC"}, "AC")
+    >>> reference = ForeignKey("R", "S", frozenset("B"))
+    >>> constraints = Constraints((Fd.of("S", "B", "C"),), (reference,))
+    >>> print(guarantee(composed(tau(parsed("B - { A, C }"), alone)), alone, constraints))
+    a change of one row costs O(N), an insert or a delete O(1), the first content O(N), by keys of S, and by \
+foreign keys of R
     """
-    first = power(max(cost.width, Fraction(1)))
-    return f"a change of one row costs {power(cost.update)}, the first content {first}"
+
+    def exponents(known: Constraints) -> tuple[Fraction, Fraction, Fraction]:
+        costs = search.cost(tree, graph, known)
+        without_updates = search.cost(tree, graph, known.without_updates)
+        return costs.update, without_updates.update, max(costs.width, Fraction(1))
+
+    update, come_or_go, first = exponents(constraints)
+    parts = [f"a change of one row costs {power(update)}"]
+    if come_or_go < update:
+        parts.append(f"an insert or a delete {power(come_or_go)}")
+    parts.append(f"the first content {power(first)}")
+    because = constraints.needed(exponents).described
+    return ", ".join([*parts, because] if because else parts)
 
 
 def power(exponent: Fraction) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import permutations
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
@@ -18,7 +19,7 @@ from orchestrator.algebra.recognition.around import Around, around_groups
 from orchestrator.algebra.scalar import TRUE, Scalar
 from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
+from orchestrator.strategies.viewtree.hypergraph import Constraints, Fd, ForeignKey, Hypergraph
 
 COVARIANCE = "idivm.covar"
 """The aggregate whose values are elements of the covariance ring, or of the generalized ring."""
@@ -73,7 +74,6 @@ class NormalForm:
     products: tuple[Product, ...]
     outputs: tuple[tuple[str, Scalar], ...]
     """The view's columns as expressions over the grouping columns and the aggregates' columns."""
-    fds: tuple[Fd, ...]
     having: Scalar = TRUE
     """The condition on groups, over the same columns."""
     computed: Mapping[tuple[str, str], Column] = field(default_factory=dict)
@@ -92,8 +92,48 @@ class NormalForm:
         edges = {atom.name: (variable for variable, _ in atom.binds) for atom in self.atoms}
         return Hypergraph.of(edges, self.free)
 
+    def static(self, tables: Collection[int]) -> frozenset[str]:
+        """Return the atoms over static tables alone."""
+        return frozenset(atom.name for atom in self.atoms if atom.tables <= set(tables))
 
-def dependencies(atoms: Iterable[Atom]) -> Iterator[Fd]:
+    def constraints(self, static: Collection[int], growing: Collection[int]) -> Constraints:
+        """Return what is known of the atoms, given the tables that do not change, or only get inserts."""
+        return Constraints(
+            tuple(_dependencies(self.atoms)),
+            tuple(_foreign_keys(self.atoms)),
+            self.static(static),
+            self.static(growing),
+        )
+
+
+def _foreign_keys(atoms: Iterable[Atom]) -> Iterator[ForeignKey]:
+    """Yield the foreign keys between tables that are joined by them."""
+    tables = [(atom, atom.scan) for atom in atoms if isinstance(atom.scan, Scan)]
+    for (atom, scan), (other, target) in permutations(tables, 2):
+        for key in scan.table.foreign_keys:
+            # A unique key that holds for all rows that the query reads.
+            keys = map(frozenset, target.table.keys)
+            if key.target != target.table.oid or frozenset(key.target_columns) not in keys:
+                continue
+            here, there = (
+                [_variable_at(item, rows, number) for number in numbers]
+                for item, rows, numbers in (
+                    (atom, scan, key.columns),
+                    (other, target, key.target_columns),
+                )
+            )
+            if here == there and None not in here:
+                yield ForeignKey(atom.name, other.name, frozenset(filter(None, here)))
+
+
+def _variable_at(atom: Atom, scan: Scan, attnum: int) -> str | None:
+    """Return the variable of a column of a table, by number."""
+    column = scan.at(attnum)
+    bound = (name for name, scalar in atom.binds if column and scalar.as_column == column)
+    return next(bound, None)
+
+
+def _dependencies(atoms: Iterable[Atom]) -> Iterator[Fd]:
     """Yield the functional dependencies that keys and conditions imply for each atom's variables."""
     for atom in atoms:
         rows = atom.rows(atom.scan)
@@ -108,7 +148,7 @@ def dependencies(atoms: Iterable[Atom]) -> Iterator[Fd]:
             whole = any(key <= known for key in rows.keys)
             right = schema if whole else frozenset(bound[c] for c in known if c in bound)
             if right - left:
-                yield left, right - left
+                yield Fd(left, right - left, atom.name)
 
 
 def top_grouping(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar], Scalar]:

@@ -6,16 +6,116 @@ its hypergraph and its free variables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypeAlias
 
 from orchestrator.caching import cached_property
 
 Variables: TypeAlias = frozenset[str]
-Fd: TypeAlias = tuple[Variables, Variables]
-"""A functional dependency: the determinant and the determined variables."""
+
+
+@dataclass(frozen=True)
+class Fd:
+    """A functional dependency: the determinant, the determined variables, and the atom that implies it."""
+
+    determinant: Variables
+    dependent: Variables
+    atom: str
+
+    @staticmethod
+    def of(atom: str, determinant: Iterable[str], dependent: Iterable[str]) -> Fd:
+        """Return a dependency of an atom; a string stands for its letters."""
+        return Fd(frozenset(determinant), frozenset(dependent), atom)
+
+
+@dataclass(frozen=True)
+class ForeignKey:
+    """A foreign key between two atoms that are joined by it."""
+
+    atom: str
+    target: str
+    variables: Variables
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What is known of the atoms besides the query: their keys, and which changes cannot happen.
+
+    A dependency holds in a join that includes its atom, and not elsewhere: other atoms with the same variables
+    may contain pairs of values that this atom does not have.
+    """
+
+    fds: tuple[Fd, ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    static: frozenset[str] = frozenset()
+    """The atoms that do not change."""
+    unaltered: frozenset[str] = frozenset()
+    """The atoms whose rows may come and go, but are never updated."""
+
+    def fds_of(self, atoms: Collection[str]) -> tuple[Fd, ...]:
+        """Return the dependencies that hold in a join of some atoms."""
+        return tuple(fd for fd in self.fds if fd.atom in atoms)
+
+    def closure(self, variables: Iterable[str], atoms: Collection[str]) -> Variables:
+        """Return all variables that some variables determine in a join of some atoms."""
+        return closure(variables, self.fds_of(atoms))
+
+    def matches_nothing(self, atom: str, atoms: Collection[str]) -> bool:
+        """Return whether no change of an atom has a partner among some atoms.
+
+        Either the atom does not change, or one of them refers to it by a foreign key: no row refers to a row
+        that comes or goes.
+        """
+        if atom in self.static:
+            return True
+        return atom in self.unaltered and any(
+            key.target == atom and key.atom in atoms for key in self.foreign_keys
+        )
+
+    @property
+    def without_updates(self) -> Constraints:
+        """The same constraints for inserts and deletes alone."""
+        return replace(self, unaltered=frozenset(key.target for key in self.foreign_keys))
+
+    def needed(self, outcome: Callable[[Constraints], object]) -> Constraints:
+        """Return the constraints without those that do not affect an outcome."""
+        result, wanted = self, outcome(self)
+        for atom in dict.fromkeys(fd.atom for fd in self.fds):
+            less = replace(result, fds=tuple(fd for fd in result.fds if fd.atom != atom))
+            result = less if outcome(less) == wanted else result
+        for atom in sorted(self.static):
+            less = replace(result, static=result.static - {atom})
+            result = less if outcome(less) == wanted else result
+        for key in self.foreign_keys:
+            others = tuple(other for other in result.foreign_keys if other != key)
+            less = replace(result, foreign_keys=others)
+            result = less if outcome(less) == wanted else result
+        return result
+
+    @property
+    def described(self) -> str:
+        """The constraints in words.
+
+        >>> print(Constraints((Fd.of("S", "B", "C"),), static=frozenset("TU")).described)
+        by keys of S, and as T and U are static
+        """
+        keys = list(dict.fromkeys(fd.atom for fd in self.fds))
+        referring = list(dict.fromkeys(key.atom for key in self.foreign_keys))
+        parts = []
+        if keys:
+            parts.append(f"by keys of {_listed(keys)}")
+        if referring:
+            parts.append(f"by foreign keys of {_listed(referring)}")
+        if self.static:
+            verb = "are" if len(self.static) > 1 else "is"
+            parts.append(f"as {_listed(sorted(self.static))} {verb} static")
+        return ", and ".join(parts)
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 @dataclass(frozen=True)
@@ -123,7 +223,7 @@ class Hypergraph:
         """Return the Σ-reduct (definition 25): each schema extended by the variables that it determines.
 
         >>> chain = Hypergraph.of({"R": "AB", "S": "BC", "T": "CD"}, "ABCD")  # example 27
-        >>> fds = [(frozenset("B"), frozenset("C")), (frozenset("C"), frozenset("D"))]
+        >>> fds = [Fd.of("S", "B", "C"), Fd.of("T", "C", "D")]
         >>> chain.q_hierarchical, chain.reduct(fds).q_hierarchical
         (False, True)
         """
@@ -139,17 +239,17 @@ class Hypergraph:
 def closure(variables: Iterable[str], fds: Iterable[Fd]) -> Variables:
     """Return all variables that the given variables determine.
 
-    >>> fds = [(frozenset("A"), frozenset("D")), (frozenset("BD"), frozenset("E"))]
+    >>> fds = [Fd.of("R", "A", "D"), Fd.of("S", "BD", "E")]
     >>> "".join(sorted(closure("ABC", fds)))  # section 7.3
     'ABCDE'
     """
     known, left = set(variables), list(fds)
     while True:
-        applied = [right for needed, right in left if needed <= known]
+        applied = [fd for fd in left if fd.determinant <= known]
         if not applied:
             return frozenset(known)
-        left = [fd for fd in left if not fd[0] <= known]
-        known.update(*applied)
+        left = [fd for fd in left if not fd.determinant <= known]
+        known.update(*(fd.dependent for fd in applied))
 
 
 def reduced(schemas: Iterable[Variables]) -> tuple[Variables, ...]:

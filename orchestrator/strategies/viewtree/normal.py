@@ -44,7 +44,6 @@ from orchestrator.strategies.viewtree.form import (
     Atom,
     NormalForm,
     Product,
-    dependencies,
     top_grouping,
 )
 
@@ -172,7 +171,6 @@ class _NormalFormReader:
                 (name, Scalar.column(column).substitute(expressions))
                 for name, column in zip(self.plan.names, self.plan.columns, strict=True)
             ),
-            tuple(dependencies(atoms)),
             having,
             computed,
             around,

@@ -30,7 +30,7 @@ from orchestrator.errors import UsageError
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree import classes, factors, levels, orders, search, sums
 from orchestrator.strategies.viewtree.form import Atom, NormalForm
-from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
+from orchestrator.strategies.viewtree.hypergraph import Constraints, Hypergraph
 from orchestrator.strategies.viewtree.normal import plan_normal_form
 from orchestrator.strategies.viewtree.relation import Relation, state_name, united
 from orchestrator.strategies.viewtree.sums import COUNT, Total
@@ -63,8 +63,9 @@ class _Program:
 
     def __init__(self, request: PlanningRequest, form: NormalForm) -> None:
         self.views = Views(request, form)
-        graph = form.graph
-        self.forest = _order(graph, form.fds, request.variable_order, request.factorized)
+        self.graph, self.constraints = _graph(request, form)
+        graph = self.graph
+        self.forest = _order(graph, self.constraints, request)
         tree = (nu if request.factorized else tau)(self.forest, graph)
         updatable = self.views.atoms.keys() - self.views.static
         self.facts = levels.TableFacts(self.views.atoms, request.statistics)
@@ -126,16 +127,15 @@ class _Program:
         return f"view tree over {order}, stored where marked *:\n{tree}"
 
     def _reasons(self) -> tuple[Reason, ...]:
-        graph, fds = self.views.form.graph, self.views.form.fds
-        guarantee = classes.guarantee(search.cost(self.tree, graph, fds))
+        form, graph = self.views.form, self.graph
+        guarantee = classes.guarantee(self.tree, graph, self.constraints)
         if self.views.request.factorized:
             delay = (
                 "the next row is found in constant time" if graph.free_connex else "read by joins"
             )
             guarantee = f"{guarantee}; kept factorized, {delay}"
-        return (
-            Reason(Strategy.VIEW_TREE, True, f"it is {classes.class_of(graph, fds)}: {guarantee}"),
-        )
+        name = classes.class_of(form.graph, self.constraints.fds)
+        return (Reason(Strategy.VIEW_TREE, True, f"it is {name}: {guarantee}"),)
 
     def _views_with_deltas(self, view: View, above: bool) -> frozenset[View]:
         """Return the views whose deltas are needed: stored views and all views below them."""
@@ -220,9 +220,10 @@ class _Program:
             )
 
         smaller = levels.drop_views(tree, drops)
-        graph, fds = self.views.form.graph, self.views.form.fds
         # The guarantee for every change takes precedence over the expected cost.
-        before, after = (search.cost(item, graph, fds).update for item in (tree, smaller))
+        before, after = (
+            search.cost(item, self.graph, self.constraints).update for item in (tree, smaller)
+        )
         return smaller if after <= before else tree
 
     def _leaves_to_factorize(self, updatable: Collection[str]) -> frozenset[View]:
@@ -411,17 +412,28 @@ class _Program:
         return relation.at(composer.assign(f"{state_name(view)}_change", changed, columns))
 
 
-def _order(
-    graph: Hypergraph, fds: tuple[Fd, ...], wanted: str | None, free_top: bool
-) -> orders.Forest:
+def _graph(request: PlanningRequest, form: NormalForm) -> tuple[Hypergraph, Constraints]:
+    """Return the hypergraph of the tree, and what is known of the atoms.
+
+    A factorized result also shows variables that free variables determine, if this makes the query free-connex.
+    """
+    graph, constraints = form.graph, form.constraints(request.static, request.growing)
+    more = replace(graph, free=graph.reduct(constraints.fds).free)
+    if request.factorized and not graph.free_connex and more.free_connex:
+        return more, constraints
+    return graph, constraints
+
+
+def _order(graph: Hypergraph, constraints: Constraints, request: PlanningRequest) -> orders.Forest:
     """Return the variable order that the user requests, or else the best."""
+    wanted, free_top = request.variable_order, request.factorized
     if len(graph.variables) > MOST_VARIABLES:
         raise NotModelledError(
             f"variables are not ordered in trees of more than {MOST_VARIABLES}",
             f"{len(graph.variables)} variables",
         )
     if wanted is None:
-        return search.best(graph, fds, free_top)
+        return search.best(graph, constraints, free_top)
     forest = orders.parsed(wanted)
     orders.check(forest, graph)
     if free_top and not orders.is_free_top(forest, graph.free):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.dependencies import has_key
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.project import Item, Projection
@@ -57,6 +58,15 @@ class Content:
 def columns_of(relation: Relation) -> tuple[Column, ...]:
     """Return the columns of keys and payloads."""
     return (*relation.keys.values(), *relation.payload.values())
+
+
+def closeness(relation: Relation, bound: Collection[str]) -> tuple[bool, int]:
+    """Return whether given variables determine a relation's row, and how many of them it has."""
+    shared = relation.keys.keys() & set(bound)
+    columns = [relation.keys[name] for name in shared]
+    rows = relation.rows
+    found = len(shared) == len(relation.keys) or has_key(rows.keys, rows.dependencies, columns)
+    return found, len(shared)
 
 
 def summed_atoms(view: View) -> tuple[str, ...]:

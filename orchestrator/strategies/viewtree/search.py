@@ -6,12 +6,12 @@ add to the join at a variable, and of the tuples in the join.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph, Variables
-from orchestrator.strategies.viewtree.orders import Forest, Order, canonical
+from orchestrator.strategies.viewtree.hypergraph import Constraints, Hypergraph, Variables
+from orchestrator.strategies.viewtree.orders import Forest, Order, canonical, is_free_top
 from orchestrator.strategies.viewtree.tree import View
 from orchestrator.strategies.viewtree.widths import cover
 
@@ -20,6 +20,8 @@ _ALL = 10
 
 _DIVISIONS = 3
 """The number of divisions that are tried for larger components."""
+
+NO_CONSTRAINTS = Constraints()
 
 
 @dataclass(frozen=True, order=True)
@@ -47,37 +49,97 @@ class Cost:
         return max(self.joins, default=Fraction(0))
 
 
-def cost_of_join(variables: Variables, atoms: Iterable[str], wide: Hypergraph) -> Cost:
-    """Return the cost of one view; a change of an atom binds its variables and the variables they determine.
+def cost_of_join(
+    variables: Variables,
+    changed: Iterable[tuple[str, Variables]],
+    graph: Hypergraph,
+    atoms: Collection[str],
+    constraints: Constraints,
+) -> Cost:
+    """Return the cost of one view over some atoms; `changed` are atoms, each with the variables that a row binds.
 
-    `wide` is the reduct of the query's hypergraph, whose schemas include the determined variables.
+    A row also binds the variables that its own variables determine, by keys of these atoms.
     """
-    schemas = [schema for _, schema in wide.edges]
-    changes = (cover(variables - wide.schemas[name], schemas) for name in atoms)
+    schemas = [constraints.closure(graph.schemas[name], atoms) for name in sorted(atoms)]
+    changes = (
+        cover(variables - constraints.closure(schema, atoms), schemas) for _, schema in changed
+    )
     return Cost(
         tuple(sorted((change for change in changes if change), reverse=True)),
         (cover(variables, schemas),) if variables else (),
     )
 
 
-def cost(tree: View, graph: Hypergraph, fds: tuple[Fd, ...] = ()) -> Cost:
+def cost(tree: View, graph: Hypergraph, constraints: Constraints = NO_CONSTRAINTS) -> Cost:
     """Return the cost of a view tree.
 
     >>> from orchestrator.strategies.viewtree.orders import parsed
-    >>> from orchestrator.strategies.viewtree.tree import composed, tau
+    >>> from orchestrator.strategies.viewtree.tree import composed, tau, with_indicators
     >>> graph = Hypergraph.of({"R": "AB", "S": "ACE", "T": "CD"})
     >>> linear = cost(composed(tau(parsed("A - { B, C - { D, E } }"), graph)), graph)
     >>> str(linear.update), str(linear.width)  # linear for T, as example 9 has it
     ('1', '1')
+
+    Keys of W match the values of A and B. So the reduct is q-hierarchical, and a change of P or Q is a lookup.
+    But a new row of W meets all C that its A and B have in common:
+
+    >>> from orchestrator.strategies.viewtree.hypergraph import Fd
+    >>> graph = Hypergraph.of({"P": "AC", "Q": "BC", "W": "AB"})
+    >>> matching = Constraints((Fd.of("W", "A", "B"), Fd.of("W", "B", "A")))
+    >>> tree = with_indicators(composed(tau(parsed("A - B - C"), graph)), graph)
+    >>> graph.reduct(matching.fds).q_hierarchical, str(cost(tree, graph, matching).update)
+    (True, '1')
     """
-    total, wide = Cost(), graph.reduct(fds)
+    total = Cost()
     for view in tree.walk():
         if view.children:
-            total += cost_of_join(view.joined, view.atoms, wide)
+            changed = [
+                (name, leaf.keys if leaf.indicator else graph.schemas[name])
+                for child in view.children
+                for leaf in child.walk()
+                for name in leaf.atoms[: not leaf.children]
+                if not meets_nothing(name, child, view.children, constraints)
+            ]
+            total += cost_of_join(view.joined, changed, graph, view.leaves, constraints)
     return total
 
 
-def best(graph: Hypergraph, fds: tuple[Fd, ...] = (), free_top: bool = False) -> Forest:
+def joined_after(
+    start: View, children: Collection[View], constraints: Constraints
+) -> Iterator[tuple[View, bool]]:
+    """Yield the views that a change of one view joins, in order, each with whether it has at most one row.
+
+    The order is that of `Views.joined`.
+    """
+    bound, rest = start.keys, [view for view in children if view is not start]
+
+    def is_found(view: View) -> bool:
+        return view.keys <= constraints.closure(view.keys & bound, view.leaves)
+
+    while rest:
+        following = max(rest, key=lambda view: (is_found(view), len(view.keys & bound)))
+        rest.remove(following)
+        yield following, is_found(following)
+        bound |= following.keys
+
+
+def meets_nothing(
+    atom: str, start: View, children: Collection[View], constraints: Constraints
+) -> bool:
+    """Return whether a change of an atom below one view has no partner, and lookups in other views tell so."""
+    seen = start.leaves
+    for view, is_found in joined_after(start, children, constraints):
+        if constraints.matches_nothing(atom, seen):
+            return True
+        seen |= view.leaves
+        if not is_found and not constraints.matches_nothing(atom, seen):
+            return False
+    return constraints.matches_nothing(atom, seen)
+
+
+def best(
+    graph: Hypergraph, constraints: Constraints = NO_CONSTRAINTS, free_top: bool = False
+) -> Forest:
     """Return a variable order of least cost: the canonical order of a q-hierarchical query, else by search.
 
     With `free_top`, no bound variable is above a free variable, and the result is stored factorized.
@@ -89,10 +151,22 @@ def best(graph: Hypergraph, fds: tuple[Fd, ...] = (), free_top: bool = False) ->
     >>> pair = Hypergraph.of({"R": "AB", "S": "BC"}, "AC")
     >>> written(best(pair)), written(best(pair, free_top=True))
     ('B - { A, C }', 'A - C - B')
+
+    Changes that do not happen cost nothing:
+
+    >>> linear = Hypergraph.of({"R": "A", "S": "AB", "T": "B"})
+    >>> for static in "RT":
+    ...     written(best(linear, Constraints(static=frozenset(static))))
+    'B - A'
+    'A - B'
     """
     if graph.q_hierarchical:
         return canonical(graph)
-    wide = graph.reduct(fds)
+    reduct = graph.reduct(constraints.fds)
+    if len(graph.variables) > _ALL and reduct.q_hierarchical:
+        order = canonical(reduct)
+        if not free_top or is_free_top(order, graph.free):
+            return order
     results: dict[Variables, tuple[Cost, Order]] = {}
 
     def best_order(part: Variables) -> tuple[Cost, Order]:
@@ -121,7 +195,14 @@ def best(graph: Hypergraph, fds: tuple[Fd, ...] = (), free_top: bool = False) ->
         if not free_top:
             bag |= part & graph.free
         atoms = [atom for atom, schema in graph.edges if schema & part]
-        own = cost_of_join(frozenset(bag), atoms, wide) if len(atoms) > 1 else Cost()
+        changed = [
+            (atom, graph.schemas[atom])
+            for atom in atoms
+            if not constraints.matches_nothing(atom, atoms)
+        ]
+        own = Cost()
+        if len(atoms) > 1:
+            own = cost_of_join(frozenset(bag), changed, graph, atoms, constraints)
         below = []
         for rest in graph.components(part - {name}):
             cost_of_rest, order = best_order(rest)

@@ -54,6 +54,7 @@ from orchestrator.strategies.viewtree.form import Atom, NormalForm
 from orchestrator.strategies.viewtree.relation import (
     Content,
     Relation,
+    closeness,
     columns_of,
     indexed,
     joined_apart,
@@ -100,7 +101,7 @@ class Views:
                 # The normal form added this column to distinguish values by their text.
                 self.composer.symbols.fresh(column.symbol)
                 self.composer.types[column.symbol] = ColumnType("text", comparable=True)
-        self.static = {a.name for a in form.atoms if a.tables <= request.static}
+        self.static = form.static(request.static)
         self.defined: dict[View, Relation] = {}
         self.states: dict[View, StateScan] = {}
         self.probes: dict[str, list[frozenset[str]]] = {}
@@ -194,9 +195,10 @@ class Views:
     ) -> Relation:
         """Return the join of a view's children, starting with one of them, summed up by the view's keys.
 
-        Next follows the child that shares most variables with those before it, or with `as_listed` the
-        next child. With `as_listed`, the planner must treat the rows joined so far as one relation.
-        Otherwise it would look up rows by only some of their columns if values had few rows on average.
+        Next follows a child with at most one row for the variables of those before it, otherwise the child
+        that shares most variables with them, or with `as_listed` the next child. With `as_listed`, the
+        planner must treat the rows joined so far as one relation. Otherwise it would look up rows by only
+        some of their columns if values had few rows on average.
         """
         rows, bound = self.joined(children, first, as_listed=as_listed)
         known = self.defined.get(view)
@@ -251,7 +253,7 @@ class Views:
         rows, bound = children[first].rows, dict(children[first].keys)
         rest = [child for number, child in enumerate(children) if number != first]
         while rest:
-            following = max(rest, key=lambda item: len(item.keys.keys() & bound.keys()))
+            following = max(rest, key=lambda item: closeness(item, bound))
             following = rest[0] if as_listed else following
             rest.remove(following)
             if as_listed and rows is not children[first].rows:
