@@ -137,19 +137,20 @@ def test_explain_names_the_keys_of_a_guarantee(orc):
         orc.create_view(name, VIEWS[name], strategy="skew")
     constant = "w = 1, δ = 0: a change of one row costs O(1) on average, the first content O(N), and a row is O(1)"
     for name, keys in {
-        "chain": "i",
-        "labels": "i and k",
-        "whole": "i",
-        "tagged": "s",
-        "shops": "s",
+        "chain": "items",
+        "labels": "items and kinds",
+        "whole": "items",
+        "tagged": "sold",
+        "shops": "sold",
     }.items():
         assert f"{constant} after the one before, by keys of {keys}" in reason(orc, name), name
         plan, _ = plan_of(orc, name)
         assert plan.partitioning is None
     # A change of an item meets all its sales. Without the key, the first content would be O(N^3/2).
     assert "w = 1, δ = 1: a change of one row costs O(N^1/2)" in reason(orc, "pairs")
-    assert "the first content O(N), and a row is O(N^1/2) after the one before, by keys of i" in (
-        reason(orc, "pairs")
+    assert (
+        "the first content O(N), and a row is O(N^1/2) after the one before, by keys of items"
+        in (reason(orc, "pairs"))
     )
     assert "s by item: H_item *" in orc.explain("pairs").plan
 
@@ -173,7 +174,7 @@ def test_static_tables_make_a_guarantee(orc, strategy):
     view = orc.create_view("v", VIEWS["pairs"], strategy=strategy, static="items")
     assert view.strategy == strategy
     assert "a change of one row costs O(1)" in reason(orc, "v")
-    assert reason(orc, "v").rstrip().endswith("as i is static")
+    assert reason(orc, "v").rstrip().endswith("as items is static")
     assert "a change of one row costs O(1)" not in reason(orc, "plain")
     assert plan_of(orc, "v")[0].partitioning is None
     for change in batches(Random(strategy), 12):
@@ -190,14 +191,13 @@ INSERT INTO sold SELECT g, g % 7, g % 4 + 1, g FROM generate_series(1, 100) AS g
 
 
 @pytest.mark.parametrize(
-    ("strategy", "update", "by_keys"),
-    [("skew", "O(N^1/2) on average", "i"), ("viewtree", "O(N)", "i")],
+    ("strategy", "update"), [("skew", "O(N^1/2) on average"), ("viewtree", "O(N)")]
 )
-def test_rows_that_no_row_refers_to_come_and_go_at_no_cost(orc, strategy, update, by_keys):
+def test_rows_that_no_row_refers_to_come_and_go_at_no_cost(orc, strategy, update):
     orc.execute(REFERRING)
     orc.create_view("v", VIEWS["pairs"], strategy=strategy)
     assert f"a change of one row costs {update}, an insert or a delete O(1)" in reason(orc, "v")
-    assert f"by keys of {by_keys}, and by foreign keys of s" in reason(orc, "v")
+    assert "by keys of items, and by foreign keys of sold" in reason(orc, "v")
     view = orc.create_view("w", VIEWS["pairs"], strategy=strategy, append_only="items")
     assert view.strategy == strategy
     assert "a change of one row costs O(1)" in reason(orc, "w")
@@ -211,6 +211,18 @@ def test_rows_that_no_row_refers_to_come_and_go_at_no_cost(orc, strategy, update
     ):
         orc.execute(change)
         assert [report.view for report in orc.check() if not report.equal] == [], change
+
+
+def test_tables_that_change_most_often_cost_least(orc):
+    orc.execute("CREATE TABLE r (a int); CREATE TABLE s (a int, b int); CREATE TABLE t (b int)")
+    orc.execute("INSERT INTO r VALUES (1); INSERT INTO s VALUES (1, 1); INSERT INTO t VALUES (1)")
+    query = "SELECT count(*) AS n FROM r JOIN s USING (a) JOIN t USING (b)"
+    for table, order, times in (("t", "b - a", 40), ("r", "a - b", 120)):
+        for _ in range(times):
+            orc.execute(f"DELETE FROM {table}; INSERT INTO {table} VALUES (1)")
+        orc.execute("SELECT pg_stat_force_next_flush()")
+        orc.create_view(f"v_{table}", query, strategy="viewtree")
+        assert f"view tree over {order}" in orc.explain(f"v_{table}").plan
 
 
 def test_inheritance_children_are_not_bound_by_foreign_keys(orc):

@@ -104,6 +104,10 @@ def cost_of_triangle(request: PlanningRequest) -> TriangleCost | None:
     form = normal_form(query, request.distinct, request.types) if len(scans) >= 3 else None
     if not isinstance(form, NormalForm) or form.groups or len(form.atoms) != 3:
         return None
+    constraints = form.constraints(request.static, request.growing)
+    if isinstance(union(form.graph, request.epsilon, constraints), UnionPlan):
+        # By its keys, it is a join of lookups.
+        return None
     skew = triangle(form.graph, exponents_of(request, form))
     return triangle_cost(request, form, skew) if isinstance(skew, SkewPlan) else None
 

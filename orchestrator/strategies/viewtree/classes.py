@@ -56,8 +56,9 @@ foreign keys of R
     """
 
     def exponents(known: Constraints) -> tuple[Fraction, Fraction, Fraction]:
-        costs = search.cost(tree, graph, known)
-        without_updates = search.cost(tree, graph, known.without_updates)
+        costs = without_updates = search.cost(tree, graph, known)
+        if known.foreign_keys:
+            without_updates = search.cost(tree, graph, known.without_updates)
         return costs.update, without_updates.update, max(costs.width, Fraction(1))
 
     update, come_or_go, first = exponents(constraints)

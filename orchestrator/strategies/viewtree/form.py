@@ -103,6 +103,7 @@ class NormalForm:
             tuple(_foreign_keys(self.atoms)),
             self.static(static),
             self.static(growing),
+            {atom.name: tuple(str(scan.table) for scan in atom.scans) for atom in self.atoms},
         )
 
 

@@ -7,13 +7,16 @@ its hypergraph and its free variables.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import TypeAlias
 
 from orchestrator.caching import cached_property
 
 Variables: TypeAlias = frozenset[str]
+
+MOST_NAMED = 12
+"""The maximum number of tables that are named as the reason of a guarantee."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Constraints:
     """The atoms that do not change."""
     unaltered: frozenset[str] = frozenset()
     """The atoms whose rows may come and go, but are never updated."""
+    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The names of the tables of atoms, for people."""
 
     def fds_of(self, atoms: Collection[str]) -> tuple[Fd, ...]:
         """Return the dependencies that hold in a join of some atoms."""
@@ -80,19 +85,34 @@ class Constraints:
         return replace(self, unaltered=frozenset(key.target for key in self.foreign_keys))
 
     def needed(self, outcome: Callable[[Constraints], object]) -> Constraints:
-        """Return the constraints without those that do not affect an outcome."""
+        """Return the constraints without those that do not affect an outcome.
+
+        Of many constraints of a kind, it returns all if any of them does.
+        """
         result, wanted = self, outcome(self)
-        for atom in dict.fromkeys(fd.atom for fd in self.fds):
-            less = replace(result, fds=tuple(fd for fd in result.fds if fd.atom != atom))
-            result = less if outcome(less) == wanted else result
-        for atom in sorted(self.static):
-            less = replace(result, static=result.static - {atom})
-            result = less if outcome(less) == wanted else result
-        for key in self.foreign_keys:
-            others = tuple(other for other in result.foreign_keys if other != key)
-            less = replace(result, foreign_keys=others)
-            result = less if outcome(less) == wanted else result
+        kinds = (
+            ([fd.atom for fd in self.fds], Constraints._without_keys),
+            (sorted(self.static), Constraints._without_static),
+            ([key.atom for key in self.foreign_keys], Constraints._without_references),
+        )
+        for names, without in kinds:
+            atoms = tuple(dict.fromkeys(names))
+            single = [(atom,) for atom in atoms] if len(atoms) <= MOST_NAMED else []
+            for dropped in [atoms, *single]:
+                less = without(result, dropped)
+                if less != result and outcome(less) == wanted:
+                    result = less
         return result
+
+    def _without_keys(self, atoms: Collection[str]) -> Constraints:
+        return replace(self, fds=tuple(fd for fd in self.fds if fd.atom not in atoms))
+
+    def _without_static(self, atoms: Collection[str]) -> Constraints:
+        return replace(self, static=self.static.difference(atoms))
+
+    def _without_references(self, atoms: Collection[str]) -> Constraints:
+        keys = tuple(key for key in self.foreign_keys if key.atom not in atoms)
+        return replace(self, foreign_keys=keys)
 
     @property
     def described(self) -> str:
@@ -101,20 +121,23 @@ class Constraints:
         >>> print(Constraints((Fd.of("S", "B", "C"),), static=frozenset("TU")).described)
         by keys of S, and as T and U are static
         """
-        keys = list(dict.fromkeys(fd.atom for fd in self.fds))
-        referring = list(dict.fromkeys(key.atom for key in self.foreign_keys))
         parts = []
-        if keys:
+        if keys := self._named(fd.atom for fd in self.fds):
             parts.append(f"by keys of {_listed(keys)}")
-        if referring:
+        if referring := self._named(key.atom for key in self.foreign_keys):
             parts.append(f"by foreign keys of {_listed(referring)}")
-        if self.static:
-            verb = "are" if len(self.static) > 1 else "is"
-            parts.append(f"as {_listed(sorted(self.static))} {verb} static")
+        if static := self._named(self.static):
+            parts.append(f"as {_listed(static)} {'are' if len(static) > 1 else 'is'} static")
         return ", and ".join(parts)
+
+    def _named(self, atoms: Iterable[str]) -> list[str]:
+        """Return the names of the tables of some atoms, sorted."""
+        return sorted({table for atom in atoms for table in self.tables.get(atom, (atom,))})
 
 
 def _listed(names: list[str]) -> str:
+    if len(names) > MOST_NAMED:
+        return f"{len(names)} tables"
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
@@ -245,11 +268,15 @@ def closure(variables: Iterable[str], fds: Iterable[Fd]) -> Variables:
     """
     known, left = set(variables), list(fds)
     while True:
-        applied = [fd for fd in left if fd.determinant <= known]
-        if not applied:
+        rest = []
+        for fd in left:
+            if fd.determinant <= known:
+                known |= fd.dependent
+            else:
+                rest.append(fd)
+        if len(rest) == len(left):
             return frozenset(known)
-        left = [fd for fd in left if not fd.determinant <= known]
-        known.update(*(fd.dependent for fd in applied))
+        left = rest
 
 
 def reduced(schemas: Iterable[Variables]) -> tuple[Variables, ...]:

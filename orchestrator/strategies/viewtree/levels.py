@@ -48,6 +48,12 @@ class TableFacts:
         statistics = (self.statistics.get(scan.table.oid) for scan in scans)
         return sum(item.rows + sum(item.changes.values()) for item in statistics if item)
 
+    def frequencies(self) -> dict[str, float]:
+        """Return the share of each atom in all changes; a table without statistics counts as unchanged."""
+        changes = {name: self.changes(View(frozenset(), (name,))) for name in self.atoms}
+        total = sum(changes.values())
+        return {name: number / total for name, number in changes.items() if number}
+
     def rows(self, leaf: View, keys: Variables) -> float:
         """Return how many rows of a leaf have given values of some keys, on average."""
         atom = self.atoms[leaf.atoms[0]]

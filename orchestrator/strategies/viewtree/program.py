@@ -65,10 +65,10 @@ class _Program:
         self.views = Views(request, form)
         self.graph, self.constraints = _graph(request, form)
         graph = self.graph
-        self.forest = _order(graph, self.constraints, request)
+        self.facts = levels.TableFacts(self.views.atoms, request.statistics)
+        self.forest = _order(graph, self.constraints, request, self.facts)
         tree = (nu if request.factorized else tau)(self.forest, graph)
         updatable = self.views.atoms.keys() - self.views.static
-        self.facts = levels.TableFacts(self.views.atoms, request.statistics)
         self.tree = with_indicators(composed(tree, graph.free), graph)
         if not (request.factorized or request.factorizable):
             self.tree = self._drop_views(self.tree, updatable)
@@ -424,7 +424,12 @@ def _graph(request: PlanningRequest, form: NormalForm) -> tuple[Hypergraph, Cons
     return graph, constraints
 
 
-def _order(graph: Hypergraph, constraints: Constraints, request: PlanningRequest) -> orders.Forest:
+def _order(
+    graph: Hypergraph,
+    constraints: Constraints,
+    request: PlanningRequest,
+    facts: levels.TableFacts,
+) -> orders.Forest:
     """Return the variable order that the user requests, or else the best."""
     wanted, free_top = request.variable_order, request.factorized
     if len(graph.variables) > MOST_VARIABLES:
@@ -433,7 +438,7 @@ def _order(graph: Hypergraph, constraints: Constraints, request: PlanningRequest
             f"{len(graph.variables)} variables",
         )
     if wanted is None:
-        return search.best(graph, constraints, free_top)
+        return search.best(graph, constraints, free_top, facts.frequencies())
     forest = orders.parsed(wanted)
     orders.check(forest, graph)
     if free_top and not orders.is_free_top(forest, graph.free):
