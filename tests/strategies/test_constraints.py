@@ -322,10 +322,10 @@ def test_a_union_computes_the_query_whatever_its_keys():
         [trees] = plan.unions
         kept = [view for tree in trees for view in tree.frontier]
         rows = _joined([(view.keys, _rows(view, atoms)) for view in kept])
-        shown = sorted(graph.free)
-        content = [tuple(dict(row)[v] for v in shown) for row in rows]
+        visible = sorted(graph.free)
+        content = [tuple(dict(row)[v] for v in visible) for row in rows]
         assert len(content) == len(set(content))
-        assert set(content) == {tuple(dict(row)[v] for v in shown) for row in whole}
+        assert set(content) == {tuple(dict(row)[v] for v in visible) for row in whole}
     assert seen > 30
 
 

@@ -122,8 +122,8 @@ def is_through_hidden(order: Order, prefix: Mapping[str, object]) -> bool:
 
     Keys may determine such a variable.
     """
-    shown = frozenset(order.columns.values())
-    return any(not free & shown for _, free in _missing(order, variables_of(order, prefix)))
+    visible = frozenset(order.columns.values())
+    return any(not free & visible for _, free in _missing(order, variables_of(order, prefix)))
 
 
 def _missing(order: Order, fixed: Sequence[str]) -> Iterator[tuple[str, frozenset[str]]]:

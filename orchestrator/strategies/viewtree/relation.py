@@ -65,8 +65,8 @@ def closeness(relation: Relation, bound: Collection[str]) -> tuple[bool, int]:
     shared = relation.keys.keys() & set(bound)
     columns = [relation.keys[name] for name in shared]
     rows = relation.rows
-    found = len(shared) == len(relation.keys) or has_key(rows.keys, rows.dependencies, columns)
-    return found, len(shared)
+    is_single = len(shared) == len(relation.keys) or has_key(rows.keys, rows.dependencies, columns)
+    return is_single, len(shared)
 
 
 def summed_atoms(view: View) -> tuple[str, ...]:
