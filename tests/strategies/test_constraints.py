@@ -289,6 +289,65 @@ def random_query(rng: Random) -> tuple[Hypergraph, Constraints]:
     return Hypergraph.of(edges, free), Constraints(tuple(fds), tuple(keys), static)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("strategy", ["skew", "viewtree"])
+def test_random_queries_by_keys_follow_random_changes(orc, strategy, seed):
+    rng = Random(seed)
+    planned = 0
+    while planned < 4:
+        graph, known = random_query(rng)
+        if not known.fds or not isinstance(union(graph, Fraction(1, 2), known), UnionPlan):
+            continue
+        planned += 1
+        for name, variables in graph.edges:
+            columns = ", ".join(f"{v} int" for v in sorted(variables))
+            orc.execute(f"CREATE TABLE {name} ({columns}, x int)")
+            for fd in known.fds_of({name}):
+                key = ", ".join(sorted(fd.determinant))
+                orc.execute(f"ALTER TABLE {name} ADD PRIMARY KEY ({key})")
+        factors = " * ".join(f"{name}.x" for name, _ in graph.edges[:2])
+        first = {v: f"{name}.{v}" for name, schema in reversed(graph.edges) for v in schema}
+        equal = [
+            f"{first[v]} = {name}.{v}"
+            for name, variables in graph.edges
+            for v in sorted(variables)
+            if first[v] != f"{name}.{v}"
+        ]
+        tables = ", ".join(name for name, _ in graph.edges)
+        free = [first[v] for v in sorted(graph.free)]
+        query = (
+            f"SELECT {', '.join([*free, 'count(*) AS n', f'sum({factors}) AS s'])} FROM {tables}"
+            f" WHERE {' AND '.join(equal) or 'true'}"
+            + (f" GROUP BY {', '.join(free)}" if free else "")
+        )
+        static = ", ".join(sorted(known.static)).lower()
+        orc.create_view("v", query, strategy=strategy, static=static)
+        for _ in range(8):
+            for name, variables in rng.sample(graph.edges, rng.randint(1, len(graph.edges))):
+                rows = ", ".join(
+                    f"({', '.join(str(rng.choice((0, 0, rng.randrange(6)))) for _ in variables)}, {n})"
+                    for n in range(rng.choice((1, 1, 12)))
+                )
+                changed = rng.choice(sorted(variables))
+                orc.execute(
+                    rng.choice(
+                        (
+                            f"INSERT INTO {name} VALUES {rows} ON CONFLICT DO NOTHING",
+                            f"INSERT INTO {name} VALUES {rows} ON CONFLICT DO NOTHING",
+                            f"DELETE FROM {name} WHERE {changed} = {rng.randrange(6)}",
+                            f"UPDATE {name} SET x = x + 1 WHERE {changed} < 2",
+                            f"UPDATE {name} SET {changed} = {changed} + 10 WHERE {changed} = {rng.randrange(3)}"
+                            f" AND NOT EXISTS (SELECT FROM {name} WHERE {changed} > 9)",
+                        )
+                    )
+                )
+            assert orc.check("v")[0].equal, (graph, known)
+        require_enumeration(orc, "v")
+        orc.drop_view("v")
+        orc.execute(f"DROP TABLE {tables}")
+
+
 def test_constraints_never_make_a_guarantee_worse():
     rng, half = Random(28), Fraction(1, 2)
     better = 0
