@@ -179,7 +179,7 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
             connection.execute(PIN)
             # No lookup of a state finds NULL.
             if order is None or None in given.values() or is_through_hidden(order, given):
-                joined = view.options.get("representation") == "factorized"
+                joined = parse_options(view.options.items()).is_factorized
                 yield from ordered.stored_rows(connection, relation, given, joined)
             else:
                 by_lookups = hop.rows if order.streamed else ordered.rows

@@ -201,8 +201,8 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         dest="shapes",
         nargs="+",
         choices=(
-            *("worst", "zipf", "stream", "pairs", "pages", "unary", "binary", "ternary"),
-            *("four_path", "loomis_whitney", "in_a_row"),
+            *("worst", "zipf", "stream", "pairs", "pages", "lookups"),
+            *("unary", "binary", "ternary", "four_path", "loomis_whitney", "in_a_row"),
         ),
         help="query to measure (default: all)",
     )

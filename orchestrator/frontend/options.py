@@ -32,6 +32,7 @@ class ViewOptions(TypedDict, total=False):
     log_limit: str
     on_log_limit: Literal["warn", "refresh", "rebuild"]
     representation: Literal["listing", "factorized"]
+    inputs: str
     relation: Literal["view", "table"]
     variable_order: str
     epsilon: str | float
@@ -53,7 +54,7 @@ MODES = _ALLOWED["maintain"]
 """When a view is updated: by refreshes, after each statement, at each commit, or by refreshes and reads."""
 
 _FREE = (
-    *("updatable", "refresh_group", "gate", "variable_order"),
+    *("updatable", "refresh_group", "gate", "inputs", "variable_order"),
     *("epsilon", "static", "append_only", "factorizable"),
 )
 """Options whose values are only checked when the view is planned, for example names of tables."""
@@ -99,6 +100,8 @@ class ParsedOptions:
     rebuild."""
     representation: str = "listing"
     """Whether a table holds the rows, or several views of a view tree whose join they are."""
+    inputs: str | None = None
+    """The columns whose values readers give, for example user_id. The rows are factorized for such lookups."""
     relation: str = "view"
     """Whether users read the rows in a view over the content, or in a table of their own, on which they can put
     whatever PostgreSQL allows for tables."""
@@ -127,6 +130,11 @@ class ParsedOptions:
     on_error: str = "continue"
     """What happens to a write that an eager or on_commit view cannot apply: the write succeeds, and
     the view keeps its content and reports that; or the write fails."""
+
+    @property
+    def is_factorized(self) -> bool:
+        """Whether no table holds the rows, but views whose join they are."""
+        return self.representation == "factorized" or bool(self.inputs)
 
     def to_json(self) -> dict[str, str]:
         """Return the options as the catalog stores them."""
@@ -239,6 +247,7 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ParsedOptions:
                 "show changes that no refresh has written to the table yet",
             ),
             (options.append_only, "append_only", "show pending updates and deletes too"),
+            (options.inputs, "inputs", "merge pending changes with rows that are stored"),
         ):
             if is_given:
                 raise UsageError(

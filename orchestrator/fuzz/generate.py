@@ -16,6 +16,7 @@ from orchestrator.fuzz.options import (
     FEEDS,
     GROUP,
     GROUPED,
+    INPUTS,
     MODES,
     RELATIONS,
     REPRESENTATIONS,
@@ -172,7 +173,7 @@ class _ViewMaker:
             View(
                 name.as_string(None),
                 query.sql.as_string(None),
-                () if plain else self._options(query),
+                () if plain else self._options(replace(query, fields=fields)),
                 columns,
                 plain,
             )
@@ -213,6 +214,12 @@ class _ViewMaker:
         chosen = ", ".join(name for name in names if self.options.random() < 0.7)
         return [("append_only", chosen)] if chosen else []
 
+    def _inputs(self, query: Query) -> str:
+        """Return some of the columns of a query, whose values readers give."""
+        names = [field.name for field in query.fields]
+        plain = [name for name in names if "," not in name and name == name.strip() != ""]
+        return ", ".join(self.options.sample(plain, min(len(plain), self.options.randint(1, 3))))
+
     def _options(self, query: Query) -> tuple[tuple[str, str], ...]:
         strategy, mode = self.options.choice(self.strategies), self.options.choice(self.modes)
         mode = "deferred" if self.grouped else mode
@@ -227,6 +234,9 @@ class _ViewMaker:
         if mode != "on_read" and self.options.random() < APPEND_ONLY:
             result = (*result, *self._append_only(query))
         if strategy == "viewtree":
+            inputs = self._inputs(query)
+            if inputs and mode != "on_read" and self.options.random() < INPUTS:
+                return (*(item for item in result if item[0] != "feed"), ("inputs", inputs))
             representation = self.options.choice(REPRESENTATIONS)
             relation = relation if representation == "listing" else "view"
             return (*result, ("representation", representation), ("relation", relation))

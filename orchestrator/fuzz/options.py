@@ -14,6 +14,9 @@ EPSILONS = ("0", "0.25", "0.5", "0.75", "1")
 REPRESENTATIONS = ("listing", "factorized")
 """Values for `WITH (representation = ...)` with the strategy `viewtree`."""
 
+INPUTS = 0.4
+"""The share of views with the strategy `viewtree` that are asked by some of their columns."""
+
 CACHES = ("auto", "on", "off")
 """Values for `WITH (cache = ...)`."""
 

@@ -144,8 +144,9 @@ class Runner(Acts):
         The function returns the view with its final options, and its strategy.
         """
         given = dict(view.options)
-        rest = {name: value for name, value in given.items() if name != "append_only"}
-        wanted = (given, {**rest, **_ANYHOW}, {**rest, **_ALWAYS})
+        listed = {name: value for name, value in given.items() if name != "inputs"}
+        rest = {name: value for name, value in listed.items() if name != "append_only"}
+        wanted = (given, *[listed] * (listed != given), {**rest, **_ANYHOW}, {**rest, **_ALWAYS})
         for number, options in enumerate(wanted):
             configured = dataclasses.replace(view, options=tuple(options.items()))
             try:

@@ -127,7 +127,8 @@ def request_for(
         growing=_named(analysis, sources, "append_only", options.append_only).union(
             oid for oid, table in streams.items() if table.op is None
         ),
-        factorized=options.representation == "factorized",
+        factorized=options.is_factorized,
+        inputs=_inputs(analysis, options),
         feed=options.feed == "on",
         table=options.relation == "table",
         variable_order=options.variable_order,
@@ -211,6 +212,18 @@ def _named(
             )
         result.add(sources[matches[0]].oid)
     return frozenset(result)
+
+
+def _inputs(analysis: Analysis, options: ParsedOptions) -> tuple[str, ...]:
+    """Return the columns of the view whose values readers give."""
+    known = [column.name for column in analysis.columns]
+    wanted = tuple(name.strip() for name in (options.inputs or "").split(",") if name.strip())
+    for name in wanted:
+        if name not in known:
+            raise UsageError(
+                f"inputs names {name!r}, which is no column of the view; it shows {', '.join(known)}."
+            )
+    return wanted
 
 
 def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozenset[int]]:

@@ -75,20 +75,21 @@ def choose(request: PlanningRequest, wanted: str) -> MaintenancePlan:
         known = ", ".join(names)
         raise UnsupportedError(f"There is no strategy {wanted!r}; choose one of {known}.")
     if request.factorized:
+        option = _factorizing(request)
         if wanted not in ("auto", Strategy.VIEW_TREE):
             raise UnsupportedError(
                 f"The strategy {wanted} keeps no factorized result; take viewtree, or leave"
-                " representation = factorized out."
+                f" {option} out."
             )
         if request.feed:
             raise UnsupportedError(
                 "A factorized result stores no rows, so that it can have no feed of their changes; leave out"
-                " feed = on or representation = factorized, or give a view above it the feed."
+                f" feed = on or {option}, or give a view above it the feed."
             )
         if request.table:
             raise UnsupportedError(
                 "A factorized result stores no rows, so that users cannot read them as a table; leave out"
-                " relation = table or representation = factorized."
+                f" relation = table or {option}."
             )
         wanted = str(Strategy.VIEW_TREE)
     if request.streams:
@@ -189,10 +190,18 @@ def _first(
         if request.time_dependent:
             because.append(f"{request.time_dependent[0]}, so that every refresh recomputes")
         return _taken(request, plan, name, because, refusals)
+    advice = "Leave the choice to strategy = auto."
+    if request.factorized:
+        advice = f"Leave {_factorizing(request)} out."
     raise UnsupportedError(
         f"The strategy {refusals[0].strategy} cannot maintain this query: {refusals[0].because}."
-        " Leave the choice to strategy = auto."
+        f" {advice}"
     )
+
+
+def _factorizing(request: PlanningRequest) -> str:
+    """Return the option that asks for a factorized result."""
+    return "inputs" if request.inputs else "representation = factorized"
 
 
 def _taken(

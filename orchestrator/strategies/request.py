@@ -74,6 +74,8 @@ class PlanningRequest:
     """Whether queries are simplified by the facts known about diffs."""
     factorized: bool = False
     """Whether the result is stored as views of a tree whose join it is, and not row by row."""
+    inputs: tuple[str, ...] = ()
+    """The columns whose values readers give; the result is then factorized."""
     table: bool = False
     """Whether users read the rows in a table, to which refreshes carry the changes of the content."""
     streams: frozenset[int] = frozenset()

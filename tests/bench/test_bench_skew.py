@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from orchestrator.bench.plot import draw_skew
-from orchestrator.bench.skew import counts, cycles, pairs, streams
+from orchestrator.bench.skew import counts, cycles, lookups, pairs, streams
 from orchestrator.bench.skew.run import run
 from orchestrator.errors import UsageError
 
@@ -64,6 +64,29 @@ def test_pairs_are_measured_beside_their_exponents(dsn):
         "pairs, skew 1/2, slope of rows stored": 1.62,
         "pairs, skew 1/2, slope of buffers of preprocessing": 1.62,
     }
+
+
+@pytest.mark.slow
+def test_lookups_are_measured_beside_their_theorem(dsn, tmp_path):
+    report = run(dsn=dsn, sizes=(1_000, 4_000), updates=6, shapes=("lookups",))
+    assert [(row["rows"], row["side"]) for row in report.rows] == [
+        (size, side) for size in (1_000, 4_000) for side in ("inputs", "factorized")
+    ]
+    assert draw_skew(report, tmp_path / "skew.png") in (None, tmp_path / "skew.png")
+    assert [(bar.name, bar.limit) for bar in report.bars] == [
+        ("lookups, slope of buffers touched by a change (theorem: 0)", 0.12),
+        ("lookups, slope of buffers to the next row (theorem: 0)", 0.12),
+        ("lookups, slope of buffers to the next row at most (theorem: 0)", 0.12),
+        ("lookups, slope of rows stored (theorem: 1)", 1.12),
+        ("lookups, slope of buffers of preprocessing (theorem: 1)", 1.12),
+        ("lookups, without inputs, slope of buffers touched by a change", lookups.WITHOUT_AT_LEAST),
+    ]
+    asked, without = (
+        [row["buffers"] for row in report.rows if row["side"] == side]
+        for side in ("inputs", "factorized")
+    )
+    assert asked[1] < 2 * asked[0]
+    assert without[1] > 2 * without[0]
 
 
 @pytest.mark.sampled(4)

@@ -53,7 +53,15 @@ VIEWS = {
         "id",
         "SELECT who, whom, row_number() OVER (PARTITION BY who ORDER BY whom DESC) AS nth FROM follows",
     ),
+    "met": (
+        "viewtree",
+        "SELECT a, b, c, who FROM edges_r NATURAL JOIN edges_s JOIN follows ON whom = c GROUP BY a, b, c, who",
+    ),
 }
+
+
+INPUTS = {"met": "b, c"}
+"""The columns by which readers ask some of the views."""
 
 
 @pytest.mark.slow
@@ -63,7 +71,8 @@ def test_programs_read_as_the_golden_files(orc):
     orc.execute(TABLES)
     different = []
     for name, (strategy, query) in VIEWS.items():
-        orc.create_view(name, query, strategy=strategy)
+        inputs = {"inputs": INPUTS[name]} if name in INPUTS else {}
+        orc.create_view(name, query, strategy=strategy, **inputs)
         view = orc.view(name)
         options = parse_options(view.options.items())
         planned = replanning.current_plan(orc.connection, view, options, view.plan.evidence)

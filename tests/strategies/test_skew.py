@@ -348,12 +348,17 @@ def test_the_middle_of_a_path_is_divided_together_and_moves_at_once(orc):
     [
         (f"SELECT r.id, count(*) AS n FROM {RST} GROUP BY r.id", "by id, which only r has"),
         (
-            f"SELECT r.a, count(*) AS n FROM {RST} AND t.id = r.id GROUP BY r.a",
+            # By the column itself, the query would be hierarchical by keys.
+            f"SELECT r.a, count(*) AS n FROM {RST} AND t.id + 0 = r.id + 0 GROUP BY r.a",
             "by some of them alone",
         ),
         (
-            f"SELECT r.a, count(*) AS n FROM {RST} AND s.y = r.id AND t.id = r.id GROUP BY r.a",
-            "not grouped by id, which all three tables have",
+            f"SELECT r.a, count(*) AS n FROM {RST} AND t.id = r.id GROUP BY r.a",
+            "hierarchical by keys alone, but values of b, c are not in each table",
+        ),
+        (
+            f"SELECT r.a, count(*) AS n FROM {RST} AND s.y = r.id + 0 AND t.id + 0 = r.id + 0 GROUP BY r.a",
+            "not grouped by .*, which all three tables have",
         ),
         ("SELECT count(*) AS n FROM r JOIN s ON s.b = r.b", "has nothing to divide"),
         (f"SELECT max(r.x) AS m FROM {RST}", "not a sum of products"),

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from orchestrator.strategies.viewtree.hypergraph import Constraints, Fd, Hypergraph, closure
-from orchestrator.strategies.viewtree.orders import check, is_free_top, paths, written
+from orchestrator.strategies.viewtree.orders import check, is_top, paths, written
 from orchestrator.strategies.viewtree.orders import parsed as read
 from orchestrator.strategies.viewtree.search import best, cost
 from orchestrator.strategies.viewtree.tree import composed, materialised, nu, tau, with_indicators
@@ -34,7 +34,7 @@ def test_an_order_is_one_and_its_text_says_it(seed):
         forest = best(graph, free_top=free_top)
         check(forest, graph)
         assert read(written(forest)) == forest
-        assert not free_top or is_free_top(forest, graph.free)
+        assert not free_top or is_top(graph.free, forest)
 
 
 @pytest.mark.parametrize("seed", range(40))

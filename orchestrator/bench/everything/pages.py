@@ -74,6 +74,7 @@ SLOPES = {
     "loomis_whitney": "Counting queries: exponent",
     "in_a_row": "Counting queries: exponent",
     "skew": "Triangle counting: exponent",
+    "lookups": "Queries with access patterns: exponent",
 }
 """The results of papers for which slopes are measured, by the first word of the bar's name."""
 

@@ -31,7 +31,7 @@ from orchestrator.bench.contenders import (
 )
 from orchestrator.bench.measure import STEADY, Execution, in_c_or_say, machine, own_server, slope
 from orchestrator.bench.report import Bar, Report, progress
-from orchestrator.bench.skew import counts, cycles, pages, pairs, streams
+from orchestrator.bench.skew import counts, cycles, lookups, pages, pairs, streams
 from orchestrator.bench.skew.rebalancing import BESIDE, Rebalancing, grow
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.errors import UsageError
@@ -42,8 +42,11 @@ SIZES = (10_000, 31_623, 100_000, 316_228)
 EPSILONS = ("0", "1/4", "1/2", "3/4", "1")
 GRAPHS = ("worst", "zipf")
 """Graphs whose triangles are counted."""
-SHAPES = (*GRAPHS, streams.NAME, pairs.NAME, pages.NAME, *cycles.NAMES, *counts.COUNTS)
-"""All queries: triangle counts, a stream, pairs and reading them, triangle queries with free variables, counts."""
+SHAPES = (
+    *(*GRAPHS, streams.NAME, pairs.NAME, pages.NAME, lookups.NAME),
+    *(*cycles.NAMES, *counts.COUNTS),
+)
+"""All queries: triangle counts, a stream, pairs, reading them, lookups, triangles with free variables, counts."""
 CLASSICAL_AT_LEAST = 0.9
 SKEW_AT_MOST = 0.6
 HALF = "skew 1/2"
@@ -128,6 +131,12 @@ def run(
                 if pages.NAME in shapes
                 for row in pages.measured(orchestrator, size, say)
             ]
+            asked = [
+                row
+                for size in sizes or lookups.SIZES
+                if lookups.NAME in shapes
+                for row in lookups.measured(orchestrator, size, updates, say)
+            ]
             grouped, counted = (
                 [
                     row
@@ -143,12 +152,13 @@ def run(
                     (counts.COUNTS, counts.SIZES, counts.measured),
                 )
             )
-            rows = (*triangles, *streamed, *met, *paged, *grouped, *counted)
+            rows = (*triangles, *streamed, *met, *paged, *asked, *grouped, *counted)
             checked = (
                 *_bars(triangles),
                 *streams.bars(streamed),
                 *pairs.bars(met),
                 *pages.bars(paged),
+                *lookups.bars(asked),
                 *cycles.bars(grouped),
                 *counts.bars(counted),
             )

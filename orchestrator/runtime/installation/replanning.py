@@ -24,6 +24,7 @@ from orchestrator.deltascript.plan import ON_READ, Evidence, MaintenancePlan
 from orchestrator.errors import (
     IdivmError,
     UnsupportedError,
+    UsageError,
 )
 from orchestrator.frontend.options import ParsedOptions, parse_options
 from orchestrator.planning.view import plan_view
@@ -90,7 +91,7 @@ def _reconsider(connection: Connection[Any], view: ViewInfo) -> None:
     options = parse_options(view.options.items())
     try:
         plan = current_plan(connection, view, options, known)
-    except UnsupportedError:
+    except (UnsupportedError, UsageError):
         # The index was that of a key, which a table has lost since.
         replan(connection, view)
         return
@@ -240,15 +241,17 @@ def _possible_plan(
 ) -> tuple[MaintenancePlan, ParsedOptions]:
     """Return the plan that a view would get today, and its options.
 
-    If its strategy or representation lacks something that it needs (a key, or a property of a plain view below), choose
-    another one.
+    If its strategy or representation lacks something that it needs (a key, a property of a plain view below, or the
+    name of an input that its owner renamed), choose another one.
     """
     given = parse_options(view.options.items())
     auto = replace(given, strategy="auto")
-    for options in dict.fromkeys((given, auto, replace(auto, representation="listing"))):
+    for options in dict.fromkeys(
+        (given, auto, replace(auto, representation="listing", inputs=None))
+    ):
         try:
             return current_plan(connection, view, options), options
-        except UnsupportedError as error:
+        except (UnsupportedError, UsageError) as error:
             reason = error
     raise reason
 

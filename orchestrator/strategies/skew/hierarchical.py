@@ -313,8 +313,9 @@ class _Builder:
         named = on.issuperset(node.variables)
         if not named or not keys & light.joined <= self.constraints.closure(on, light.leaves):
             met = ", ".join(atom.label for atom in node.leaves)
+            values = ", ".join(node.variables)
             raise NotModelledError(
-                f"hierarchical by keys alone, but values of {node.name} are not in each table", met
+                f"hierarchical by keys alone, but values of {values} are not in each table", met
             )
         known = self.constraints
         atoms = tuple(

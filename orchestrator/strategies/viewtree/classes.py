@@ -6,6 +6,7 @@ from collections.abc import Collection
 from fractions import Fraction
 
 from orchestrator.strategies.viewtree import search
+from orchestrator.strategies.viewtree.form import NormalForm
 from orchestrator.strategies.viewtree.hypergraph import Constraints, Fd, Hypergraph
 from orchestrator.strategies.viewtree.search import NO_CONSTRAINTS
 from orchestrator.strategies.viewtree.tree import View
@@ -68,6 +69,53 @@ foreign keys of R
     parts.append(f"the first content {power(first)}")
     because = constraints.needed(exponents).described
     return ", ".join([*parts, because] if because else parts)
+
+
+def lookups(
+    form: NormalForm,
+    tree: View,
+    graph: Hypergraph,
+    constraints: Constraints,
+    delay: Fraction,
+    space: Fraction,
+) -> str:
+    """Return in words what lookups by the inputs of a query cost, from the exponents of its trees."""
+    update = search.cost(tree, graph, constraints).update
+    return (
+        f"{_by_inputs(form, graph, constraints, update, delay)}: {guarantee(tree, graph, constraints)},"
+        f" a lookup finds each next row in {power(delay)}, the views store {power(space)} rows"
+    )
+
+
+def _by_inputs(
+    form: NormalForm,
+    graph: Hypergraph,
+    constraints: Constraints,
+    update: Fraction,
+    delay: Fraction,
+) -> str:
+    """Return whether lookups by the inputs are tractable: changes and next rows in constant time.
+
+    They are if the fracture is hierarchical, and no variable that is in more tables than an input is another
+    variable, or than a variable that the view shows is left out.
+    """
+    if not update and not delay:
+        plain = graph.q_hierarchical and graph.input_dominant
+        under = "" if plain else " under functional dependencies"
+        return f"tractable, as its fracture is q-hierarchical and input-dominant{under}"
+    reduct = graph.reduct(constraints.fds)
+    if not reduct.hierarchical:
+        return "not tractable, as its fracture is not hierarchical"
+    for part, why in (
+        (reduct.free, "{} is in fewer tables than {}, which the view leaves out"),
+        (reduct.inputs, "the input {} is in fewer tables than {}"),
+    ):
+        for below in sorted(part):
+            for above in sorted(reduct.variables - part):
+                if reduct.rels[above] > reduct.rels[below]:
+                    names = (form.copies.get(name, name) for name in (below, above))
+                    return f"not tractable, as {why.format(*names)}"
+    return "not tractable in this variable order"
 
 
 def power(exponent: Fraction) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 
-from orchestrator.algebra.columns import Column
+from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
@@ -80,6 +81,10 @@ class NormalForm:
     """The columns of computed join variables, by atom and variable."""
     around: Around | None = None
     """The query over the groups, if more than `outputs` and `having`."""
+    inputs: tuple[str, ...] = ()
+    """The variables whose values readers give, in the order of a lookup by the first of them."""
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """The inputs that the copies in other components of the fracture stand for."""
 
     @property
     def free(self) -> tuple[str, ...]:
@@ -90,7 +95,63 @@ class NormalForm:
     def graph(self) -> Hypergraph:
         """The query's hypergraph."""
         edges = {atom.name: (variable for variable, _ in atom.binds) for atom in self.atoms}
-        return Hypergraph.of(edges, self.free)
+        copies = [copy for copy, name in self.copies.items() if name in self.inputs]
+        return Hypergraph.of(edges, (*self.free, *self.copies), (*self.inputs, *copies))
+
+    def graph_of_tree(self, constraints: Constraints, factorized: bool) -> Hypergraph:
+        """Return the hypergraph of the query's tree.
+
+        A factorized result also shows variables that free variables determine, if this makes the query
+        free-connex.
+        """
+        graph = self.graph
+        more = replace(graph, free=graph.reduct(constraints.fds).free)
+        return more if factorized and not graph.free_connex and more.free_connex else graph
+
+    def asked_by(self, names: Sequence[str], columns: Sequence[str]) -> NormalForm:
+        """Return the fracture of the query by some of the view's columns, if there are any."""
+        if not names:
+            return self
+        scalars = [scalar for _, scalar in self.outputs]
+        if self.around is not None:
+            if any(isinstance(operator, Limit) for operator in walk(self.around.root)):
+                raise NotModelledError("no key asks for the first of all rows", "LIMIT")
+            scalars = list(map(Scalar.column, self.around.columns))
+        visible, variables = dict(zip(columns, scalars, strict=True)), dict(self.groups)
+        inputs: list[str] = []
+        for name in names:
+            column = visible[name].as_column
+            if column is None or column not in variables:
+                raise NotModelledError("an input is computed, so that no index finds it", name)
+            inputs.append(variables[column])
+        return self.fractured(tuple(dict.fromkeys(inputs)))
+
+    def fractured(self, inputs: tuple[str, ...]) -> NormalForm:
+        """Return the fracture of the query: each component without the inputs has inputs of its own.
+
+        Readers who give the inputs need the join of the components only at these values, so no change of
+        one component has to be joined with another.
+        """
+        graph = replace(self.graph, inputs=frozenset(inputs))
+        components, symbols = graph.fracture(), Symbols(graph.variables)
+        names: dict[tuple[str, str], str] = {}
+        copies: dict[str, str] = {}
+        atoms: list[Atom] = []
+        computed = dict(self.computed)
+        for atom in self.atoms:
+            binds = []
+            for variable, scalar in atom.binds:
+                place = components[atom.name], variable
+                if variable in inputs and place not in names:
+                    is_copied = variable in {name for _, name in names}
+                    names[place] = symbols.fresh(variable) if is_copied else variable
+                    copies |= {names[place]: variable} if is_copied else {}
+                own = names.get(place, variable)
+                binds.append((own, scalar))
+                if (atom.name, variable) in computed:
+                    computed[atom.name, own] = computed[atom.name, variable]
+            atoms.append(replace(atom, binds=tuple(binds)))
+        return replace(self, atoms=tuple(atoms), computed=computed, inputs=inputs, copies=copies)
 
     def static(self, tables: Collection[int]) -> frozenset[str]:
         """Return the atoms over static tables alone."""

@@ -1,7 +1,7 @@
 """The hypergraph of a query, and the classes of queries (papers/fivm.txt, section 7).
 
 The vertices are the variables, the hyperedges are the schemas of the atoms. A query is represented by
-its hypergraph and its free variables.
+its hypergraph and its free variables. If readers ask for rows by key, some free variables are inputs.
 """
 
 from __future__ import annotations
@@ -147,12 +147,16 @@ class Hypergraph:
 
     edges: tuple[tuple[str, Variables], ...]
     free: Variables = frozenset()
+    inputs: Variables = frozenset()
+    """The free variables whose values readers give."""
 
     @staticmethod
-    def of(edges: Mapping[str, Iterable[str]], free: Iterable[str] = ()) -> Hypergraph:
+    def of(
+        edges: Mapping[str, Iterable[str]], free: Iterable[str] = (), inputs: Iterable[str] = ()
+    ) -> Hypergraph:
         """Return a hypergraph from the atoms' schemas; a string stands for its letters."""
         edge_sets = tuple((name, frozenset(schema)) for name, schema in edges.items())
-        return Hypergraph(edge_sets, frozenset(free))
+        return Hypergraph(edge_sets, frozenset(free), frozenset(inputs))
 
     @cached_property
     def schemas(self) -> dict[str, Variables]:
@@ -235,10 +239,27 @@ class Hypergraph:
         >>> Hypergraph.of(edges, "ABC").q_hierarchical, Hypergraph.of(edges, "BC").q_hierarchical
         (True, False)
         """
-        return self.hierarchical and all(
-            above in self.free
+        return self.hierarchical and self._dominates(self.free)
+
+    @cached_property
+    def input_dominant(self) -> bool:
+        """Whether each variable that is in more atoms than an input is an input.
+
+        A lookup by the inputs of a q-hierarchical query then finds each next row in constant time.
+
+        >>> Hypergraph.of({"R": "AB", "S": "BC"}, "ABC", "B").input_dominant
+        True
+        >>> Hypergraph.of({"R": "AB", "S": "BC"}, "ABC", "A").input_dominant
+        False
+        """
+        return self._dominates(self.inputs)
+
+    def _dominates(self, part: Variables) -> bool:
+        """Return whether each variable that is in more atoms than a variable of the part is in the part."""
+        return all(
+            above in part
             for above in self.variables
-            for below in self.free & self.variables
+            for below in part & self.variables
             if self.rels[above] > self.rels[below]
         )
 
@@ -256,7 +277,25 @@ class Hypergraph:
             return closure(schema, known) & self.variables
 
         edges = tuple((name, extended(schema)) for name, schema in self.edges)
-        return Hypergraph(edges, extended(self.free))
+        return Hypergraph(edges, extended(self.free), self.inputs)
+
+    def fracture(self) -> dict[str, str]:
+        """Return for each atom the first atom of its component in the query without the inputs.
+
+        >>> triangle = {"R": "AB", "S": "BC", "T": "CA"}
+        >>> Hypergraph.of(triangle, "ABC", "ABC").fracture()
+        {'R': 'R', 'S': 'S', 'T': 'T'}
+        >>> Hypergraph.of(triangle, "ABC", "AB").fracture()
+        {'R': 'R', 'S': 'S', 'T': 'S'}
+        """
+        parts = self.components(self.variables - self.inputs)
+        first: dict[Variables, str] = {}
+        return {
+            name: first.setdefault(
+                next((part for part in parts if part & schema), frozenset({name})), name
+            )
+            for name, schema in self.edges
+        }
 
 
 def closure(variables: Iterable[str], fds: Iterable[Fd]) -> Variables:

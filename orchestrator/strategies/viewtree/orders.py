@@ -137,23 +137,25 @@ def check(forest: Forest, graph: Hypergraph) -> None:
             )
 
 
-def is_free_top(forest: Forest, free: Variables) -> bool:
-    """Return whether no bound variable is above a free variable."""
+def is_top(part: Variables, forest: Forest) -> bool:
+    """Return whether no other variable is above a variable of a part, such as the free variables."""
     return all(
-        path[-1] not in free or all(variable in free for variable in path) for path in paths(forest)
+        path[-1] not in part or all(variable in part for variable in path) for path in paths(forest)
     )
 
 
 def canonical(graph: Hypergraph) -> Forest:
     """Return the canonical free-top order of a q-hierarchical query (section 7.2).
 
+    The inputs are on top too if the query is input-dominant.
+
     >>> edges = {"R": "AB", "S": "ACE", "T": "ACD"}  # example 22, figure 12
     >>> written(canonical(Hypergraph.of(edges, "ABC")))
     'A - { B, C - { D, E } }'
     """
 
-    def rank(variable: str) -> tuple[int, bool, str]:
-        return (-len(graph.rels[variable]), variable not in graph.free, variable)
+    def rank(name: str) -> tuple[int, bool, bool, str]:
+        return (-len(graph.rels[name]), name not in graph.inputs, name not in graph.free, name)
 
     return _merge_paths((sorted(schema, key=rank) for _, schema in graph.edges))
 

@@ -26,11 +26,9 @@ from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.plan import MaintenancePlan, Reason, Strategy
 from orchestrator.engine import terms
 from orchestrator.engine.diffs import variables
-from orchestrator.errors import UsageError
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree import classes, factors, levels, orders, search, sums
 from orchestrator.strategies.viewtree.form import Atom, NormalForm
-from orchestrator.strategies.viewtree.hypergraph import Constraints, Hypergraph
 from orchestrator.strategies.viewtree.normal import plan_normal_form
 from orchestrator.strategies.viewtree.relation import Relation, state_name, united
 from orchestrator.strategies.viewtree.sums import COUNT, Total
@@ -49,13 +47,12 @@ MOST_IN_TABLES = 3
 """The maximum number of changing leaves of a view that are read in tables: n changes join in 2^n ways."""
 
 
-MOST_VARIABLES = 200
-"""The maximum number of variables of a tree, because a tree may be as deep as it has variables."""
-
-
 def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
     """Return the maintenance plan by a view tree, or why the strategy does not apply."""
-    return plan_normal_form(request, lambda form: _Program(request, form).plan())
+    columns = [column.name for column in request.columns]
+    return plan_normal_form(
+        request, lambda form: _Program(request, form.asked_by(request.inputs, columns)).plan()
+    )
 
 
 class _Program:
@@ -63,10 +60,16 @@ class _Program:
 
     def __init__(self, request: PlanningRequest, form: NormalForm) -> None:
         self.views = Views(request, form)
-        self.graph, self.constraints = _graph(request, form)
-        graph = self.graph
+        self.constraints = form.constraints(request.static, request.growing)
+        self.graph = graph = form.graph_of_tree(self.constraints, request.factorized)
         self.facts = levels.TableFacts(self.views.atoms, request.statistics)
-        self.forest = _order(graph, self.constraints, request, self.facts)
+        self.forest = search.chosen(
+            graph,
+            self.constraints,
+            request.variable_order,
+            request.factorized,
+            self.facts.frequencies(),
+        )
         tree = (nu if request.factorized else tau)(self.forest, graph)
         updatable = self.views.atoms.keys() - self.views.static
         self.tree = with_indicators(composed(tree, graph.free), graph)
@@ -83,7 +86,9 @@ class _Program:
             # Groups that HAVING excludes are stored, because they may satisfy it later.
             self.result_views = (self.tree,)
             if request.factorized:
-                self.result_views = enumerated(self.tree, graph.free, whole=bool(self.views.totals))
+                self.result_views = enumerated(
+                    self.tree, graph.free, bool(self.views.totals), graph.inputs
+                )
             self.stored = (self.stored - {self.tree}).union(self.result_views)
         self.in_tables = self._leaves_in_tables(updatable)
         self.stored -= self.in_tables
@@ -122,13 +127,22 @@ class _Program:
         return maintained.drawn(self._drawing()).because(*self._reasons())
 
     def _drawing(self) -> str:
-        order = orders.written(self.forest)
+        order, inputs = orders.written(self.forest), self.views.form.inputs
         tree = classes.drawn(self.tree, self.stored, 1)
-        return f"view tree over {order}, stored where marked *:\n{tree}"
+        over = f"over the fracture by {', '.join(inputs)}, {order}" if inputs else f"over {order}"
+        return f"view tree {over}, stored where marked *:\n{tree}"
 
     def _reasons(self) -> tuple[Reason, ...]:
-        form, graph = self.views.form, self.graph
-        guarantee = classes.guarantee(self.tree, graph, self.constraints)
+        form, graph, constraints = self.views.form, self.graph, self.constraints
+        if graph.inputs:
+            exponents = (
+                search.delay(self.forest, graph, constraints),
+                search.space(self.stored, graph, constraints),
+            )
+            costs = classes.lookups(form, self.tree, graph, constraints, *exponents)
+            asked = ", ".join(self.views.request.inputs)
+            return (Reason(Strategy.VIEW_TREE, True, f"for lookups by {asked} it is {costs}"),)
+        guarantee = classes.guarantee(self.tree, graph, constraints)
         if self.views.request.factorized:
             delay = (
                 "the next row is found in constant time" if graph.free_connex else "read by joins"
@@ -145,16 +159,21 @@ class _Program:
 
     def _result(self) -> Relation:
         """Return the join of the views that hold the result; it runs when the result is read."""
-        first, *others = (self.views.copy(view) for view in self.result_views)
+        inputs = self.views.form.inputs
+        first, *others = (self._copy(view) for view in self.result_views)
         rows, keys = first.rows, dict(first.keys)
         for view, other in zip(self.result_views[1:], others, strict=True):
             shared = sorted(other.keys.keys() & keys.keys())
             pairs = [(keys[name], other.keys[name]) for name in shared]
             rows = Join(rows, other.rows, terms.same(pairs, other.rows.not_null))
             keys = {**other.keys, **keys}
-            state, known = self.views.states[view], self.views.defined[view].keys
-            probe = frozenset(state.called(known[name]) for name in shared)
-            self.views.probes.setdefault(state.role, []).append(probe)
+            # An index that begins with columns that are never NULL serves comparisons in which NULL equals NULL.
+            never_null = other.rows.not_null
+            self._note_lookup(view, [name for name in shared if other.keys[name] in never_null])
+            self._note_lookup(view, shared)
+        for view in self.result_views:
+            for given in range(len(inputs)):
+                self._note_lookup(view, inputs[: given + 1])
         # A view above other result views only holds the product of their payloads.
         factors = [
             (view, relation)
@@ -174,6 +193,21 @@ class _Program:
         return Relation(
             Projection(rows, (*map(Item.kept, keys.values()), *products)), keys, payload
         )
+
+    def _copy(self, view: View) -> Relation:
+        """Return a stored view with fresh column names, and with the inputs in the place of their copies."""
+        relation, copies = self.views.copy(view), self.views.form.copies
+        keys = {copies.get(name, name): column for name, column in relation.keys.items()}
+        return replace(relation, keys=keys)
+
+    def _note_lookup(self, view: View, names: Collection[str]) -> None:
+        """Note that readers look up rows of a stored view by the variables among some names."""
+        state, copies = self.views.states[view], self.views.form.copies
+        known = self.views.defined[view].keys.items()
+        probe = frozenset(
+            state.called(key) for name, key in known if copies.get(name, name) in names
+        )
+        self.views.probes.setdefault(state.role, []).append(probe)
 
     def _leaves_in_tables(self, updatable: Collection[str]) -> frozenset[View]:
         """Return the leaves that need no state: each row has its own key, and an index finds it.
@@ -410,40 +444,3 @@ class _Program:
         relation = Relation(changed, counts.keys, {COUNT: sign})
         columns = (*counts.keys.values(), sign)
         return relation.at(composer.assign(f"{state_name(view)}_change", changed, columns))
-
-
-def _graph(request: PlanningRequest, form: NormalForm) -> tuple[Hypergraph, Constraints]:
-    """Return the hypergraph of the tree, and what is known of the atoms.
-
-    A factorized result also shows variables that free variables determine, if this makes the query free-connex.
-    """
-    graph, constraints = form.graph, form.constraints(request.static, request.growing)
-    more = replace(graph, free=graph.reduct(constraints.fds).free)
-    if request.factorized and not graph.free_connex and more.free_connex:
-        return more, constraints
-    return graph, constraints
-
-
-def _order(
-    graph: Hypergraph,
-    constraints: Constraints,
-    request: PlanningRequest,
-    facts: levels.TableFacts,
-) -> orders.Forest:
-    """Return the variable order that the user requests, or else the best."""
-    wanted, free_top = request.variable_order, request.factorized
-    if len(graph.variables) > MOST_VARIABLES:
-        raise NotModelledError(
-            f"variables are not ordered in trees of more than {MOST_VARIABLES}",
-            f"{len(graph.variables)} variables",
-        )
-    if wanted is None:
-        return search.best(graph, constraints, free_top, facts.frequencies())
-    forest = orders.parsed(wanted)
-    orders.check(forest, graph)
-    if free_top and not orders.is_free_top(forest, graph.free):
-        raise UsageError(
-            "In the variable order of a factorized result, no variable that the view leaves out may"
-            " be above one that it shows."
-        )
-    return forest

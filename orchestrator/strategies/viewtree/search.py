@@ -11,10 +11,28 @@ from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
-from orchestrator.strategies.viewtree.hypergraph import Constraints, Hypergraph, Variables
-from orchestrator.strategies.viewtree.orders import Forest, Order, canonical, is_free_top
-from orchestrator.strategies.viewtree.tree import View
+from orchestrator.algebra.unsupported import NotModelledError
+from orchestrator.errors import UsageError
+from orchestrator.strategies.viewtree.hypergraph import (
+    Constraints,
+    Hypergraph,
+    Variables,
+    closure,
+)
+from orchestrator.strategies.viewtree.orders import (
+    Forest,
+    Order,
+    canonical,
+    check,
+    is_top,
+    parsed,
+    paths,
+)
+from orchestrator.strategies.viewtree.tree import View, composed, nu
 from orchestrator.strategies.viewtree.widths import cover
+
+MOST_VARIABLES = 200
+"""The maximum number of variables of a tree, because a tree may be as deep as it has variables."""
 
 _ALL = 10
 """The maximum number of variables of a component that is searched exhaustively."""
@@ -102,7 +120,8 @@ def cost(tree: View, graph: Hypergraph, constraints: Constraints = NO_CONSTRAINT
     """
     total = Cost()
     for view in tree.walk():
-        if view.children:
+        # Readers join the trees of a fracture at the inputs' values; no change does.
+        if view.children and not (graph.inputs and view.at is None):
             changed = [
                 (name, leaf.keys if leaf.indicator else graph.schemas[name])
                 for child in view.children
@@ -149,15 +168,78 @@ def meets_nothing(
     return constraints.matches_nothing(atom, seen)
 
 
+def delay(forest: Forest, graph: Hypergraph, constraints: Constraints = NO_CONSTRAINTS) -> Fraction:
+    """Return the exponent of the rows that a lookup by the inputs may read before the next row of the result.
+
+    These rows have values of variables above an input that lead to no row of the result.
+
+    >>> from orchestrator.strategies.viewtree.orders import parsed
+    >>> asked = Hypergraph.of({"R": "AB", "S": "BC"}, "ABC", "A")
+    >>> [str(delay(parsed(order), asked)) for order in ("A - B - C", "B - { A, C }")]
+    ['0', '1']
+    """
+    above = {name for path in paths(forest) if path[-1] in graph.inputs for name in path}
+    wide = graph.reduct(constraints.fds)
+    known = closure(graph.inputs, constraints.fds)
+    return cover(frozenset(above) - known, (schema for _, schema in wide.edges))
+
+
+def space(
+    views: Iterable[View], graph: Hypergraph, constraints: Constraints = NO_CONSTRAINTS
+) -> Fraction:
+    """Return the exponent of the rows that views hold."""
+    wide = graph.reduct(constraints.fds)
+    sizes = (cover(v.keys, (wide.schemas[name] for name in v.leaves)) for v in views)
+    return max(sizes, default=Fraction(0))
+
+
+def chosen(
+    graph: Hypergraph,
+    constraints: Constraints,
+    wanted: str | None,
+    free_top: bool,
+    frequencies: Mapping[str, float] = NO_FREQUENCIES,
+) -> Forest:
+    """Return the variable order that the user requests, or else the best."""
+    if len(graph.variables) > MOST_VARIABLES:
+        raise NotModelledError(
+            f"variables are not ordered in trees of more than {MOST_VARIABLES}",
+            f"{len(graph.variables)} variables",
+        )
+    if wanted is not None:
+        forest = parsed(wanted)
+        check(forest, graph)
+        if free_top and not is_top(graph.free, forest):
+            raise UsageError(
+                "In the variable order of a factorized result, no variable that the view leaves out may"
+                " be above one that it shows."
+            )
+        return forest
+    without = best(graph, constraints, free_top, frequencies)
+    if not graph.inputs:
+        return without
+
+    def exponents(forest: Forest) -> tuple[Fraction, Fraction]:
+        tree_cost = cost(composed(nu(forest, graph)), graph, constraints)
+        return tree_cost.update, tree_cost.width
+
+    # Lookups that read rows in vain cost less than changes that read them, or than storing them.
+    return min(
+        best(graph, constraints, free_top, frequencies, input_top=True), without, key=exponents
+    )
+
+
 def best(
     graph: Hypergraph,
     constraints: Constraints = NO_CONSTRAINTS,
     free_top: bool = False,
     frequencies: Mapping[str, float] = NO_FREQUENCIES,
+    input_top: bool = False,
 ) -> Forest:
     """Return a variable order of least cost: the canonical order of a q-hierarchical query, else by search.
 
-    With `free_top`, no bound variable is above a free variable, and the result is stored factorized.
+    With `free_top`, no bound variable is above a free variable, and the result is stored factorized. With
+    `input_top`, no other variable is above an input, so that a lookup by the inputs reads no row in vain.
 
     >>> from orchestrator.strategies.viewtree.orders import written
     >>> path = {"R": "AB", "S": "BC", "T": "CD", "U": "DE"}
@@ -166,6 +248,9 @@ def best(
     >>> pair = Hypergraph.of({"R": "AB", "S": "BC"}, "AC")
     >>> written(best(pair)), written(best(pair, free_top=True))
     ('B - { A, C }', 'A - C - B')
+    >>> asked = Hypergraph.of({"R": "AB", "S": "BC"}, "ABC", "A")
+    >>> written(best(asked, free_top=True)), written(best(asked, free_top=True, input_top=True))
+    ('B - { A, C }', 'A - B - C')
 
     Changes that do not happen cost nothing:
 
@@ -182,12 +267,13 @@ def best(
     >>> written(best(linear, frequencies={"R": 0.1, "T": 0.9}))
     'B - A'
     """
-    if graph.q_hierarchical:
+    if graph.q_hierarchical and (graph.input_dominant or not input_top):
         return canonical(graph)
+    tops = [graph.inputs] * input_top + [graph.free] * free_top
     reduct = graph.reduct(constraints.fds)
     if len(graph.variables) > _ALL and reduct.q_hierarchical:
         order = canonical(reduct)
-        if not free_top or is_free_top(order, graph.free):
+        if all(is_top(top, order) for top in tops):
             return order
     results: dict[Variables, tuple[Cost, Order]] = {}
 
@@ -199,7 +285,7 @@ def best(
         return results[part]
 
     def candidates(part: Variables) -> list[str]:
-        names = part & graph.free if free_top and part & graph.free else part
+        names = next((part & top for top in tops if part & top), part)
         ranked = sorted(names, key=lambda v: (v not in graph.free, -len(graph.rels[v]), v))
         if len(part) <= _ALL:
             return ranked

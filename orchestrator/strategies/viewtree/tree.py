@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.caching import cached_property
 from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables, reduced
-from orchestrator.strategies.viewtree.orders import Forest, Order, dep
+from orchestrator.strategies.viewtree.orders import Forest, Order, dep, is_top
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,9 @@ def nu(forest: Forest, graph: Hypergraph) -> View:
     """Figure 9: return the tree of a free-top order that stores the result factorized.
 
     A free variable X with several children gets a view H with X and dep(X) as keys. If X has siblings, a
-    view above H sums X out. The example shows the paper's figure 10, for Q[A, B, C]:
+    view above H sums X out. The trees of a fracture have roots with the inputs as keys if several of them
+    show other variables: a reader finds out in all trees whether the inputs have rows before reading any.
+    The example shows the paper's figure 10, for Q[A, B, C]:
 
     >>> from orchestrator.strategies.viewtree.orders import parsed
     >>> edges = {"R": "AB", "S": "ACE", "T": "CD"}
@@ -126,6 +128,12 @@ def nu(forest: Forest, graph: Hypergraph) -> View:
             S[A, C, E]
     """
 
+    def root(order: Order) -> View:
+        inputs = order.variables & graph.inputs
+        if inputs and many and is_top(inputs, (order,)):
+            return _joined(inputs, [node(order, frozenset(), False)], order.variable, graph)
+        return node(order, frozenset(), many and not inputs)
+
     def node(order: Order, path: frozenset[str], sibling: bool) -> View:
         path |= {order.variable}
         above = dep(order, graph)
@@ -138,8 +146,9 @@ def nu(forest: Forest, graph: Hypergraph) -> View:
             below = [_joined(above | {order.variable}, below, order.variable, graph)]
         return _joined(above, below, order.variable, graph) if sibling else below[0]
 
-    many = len(forest) > 1
-    return _rooted([node(order, frozenset(), many) for order in forest], graph, frozenset())
+    visible = graph.free - graph.inputs if graph.inputs else graph.variables
+    many = sum(bool(order.variables & visible) for order in forest) > 1
+    return _rooted(list(map(root, forest)), graph, frozenset())
 
 
 def _leaves(order: Order, path: Variables, graph: Hypergraph) -> list[View]:
@@ -207,12 +216,15 @@ def materialised(root: View, updatable: Collection[str]) -> frozenset[View]:
     return frozenset({root, *below(root)})
 
 
-def enumerated(view: View, free: Variables, whole: bool = False) -> tuple[View, ...]:
+def enumerated(
+    view: View, free: Variables, whole: bool = False, inputs: Variables = frozenset()
+) -> tuple[View, ...]:
     """Return the views whose join is the result of a tree by ν, upper views first (theorem 13).
 
     The views reach down to where no free variable is left below. A view above such a part has only keys
     with rows below, so looking up one view after the other finds each row at once. Views that add no
-    variable are only joined for their payloads, if the `whole` product is needed.
+    variable are only joined for their payloads, if the `whole` product is needed. The roots over a fracture
+    that only hold `inputs` come first.
 
     >>> from orchestrator.strategies.viewtree.orders import parsed
     >>> edges = {"R": "AB", "S": "ACE", "T": "CD"}
@@ -233,6 +245,9 @@ def enumerated(view: View, free: Variables, whole: bool = False) -> tuple[View, 
         for below in enumerated(child, free, whole)
         if whole or not joins_children or not below.keys <= view.keys
     ]
+    if inputs and view.at is None:
+        roots = (child for child in view.children if child.keys <= inputs)
+        return tuple(dict.fromkeys((*roots, *views)))
     return (view, *views) if joins_children else tuple(views)
 
 
