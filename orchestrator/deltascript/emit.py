@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
@@ -198,10 +198,12 @@ def create_relation(
     replacing: bool,
     options: Composable = SQL(""),  # noqa: B008
     merging: bool = False,
+    called: Sequence[str] = (),
 ) -> Iterator[Composed]:
     """Yield the statements that create the view that users read.
 
-    With `merging`, it shows the content merged with pending changes.
+    With `merging`, it shows the content merged with pending changes. `called` are the names of its columns if
+    they differ.
 
     The WHERE condition is constant and is evaluated at planning time. It makes the relation depend
     on the definition view, and on the view of the original query if that differs, so that all are
@@ -209,27 +211,37 @@ def create_relation(
     because PostgreSQL refuses to alter a domain whose values a stored expression may contain.
     """
     content = readable(merging, program, names)
+    columns = program.column_names
     yield from show(
-        names, relation, program.column_names, content, replacing=replacing, options=options
+        names, relation, columns, content, replacing=replacing, options=options, called=called
     )
 
 
 def show(
     names: Names,
     relation: Composable,
-    columns: Iterable[str],
+    columns: Sequence[str],
     content: Composable,
     *,
     replacing: bool,
     options: Composable = SQL(""),  # noqa: B008
+    called: Sequence[str] = (),
 ) -> Iterator[Composed]:
-    """Yield the statements with which a relation shows the rows of a state table or view."""
+    """Yield the statements with which a relation shows the rows of a state table or view.
+
+    `called` are the names of its columns if they differ.
+    """
     queries = [names.definition, *([names.written] if names.completes_order else [])]
     yield SQL("CREATE {}VIEW {}{} AS SELECT {} FROM {} AS s WHERE {}").format(
         SQL("OR REPLACE ") if replacing else SQL(""),
         relation,
         options,
-        SQL(", ").join(SQL("s.{}").format(Identifier(name)) for name in columns),
+        SQL(", ").join(
+            SQL("s.{}").format(Identifier(name))
+            if name == other
+            else SQL("s.{} AS {}").format(Identifier(name), Identifier(other))
+            for name, other in zip(columns, called or columns, strict=True)
+        ),
         content,
         SQL(" AND ").join(
             SQL("{}::regclass IS NOT NULL").format(Literal(query.as_string(None)))

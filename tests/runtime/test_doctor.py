@@ -357,3 +357,15 @@ def test_a_damaged_view_that_others_read(shop):
     shop.refresh()
     assert wrong(examine(shop.connection)) == []
     assert differences(shop.connection, "above") == []
+
+
+def test_a_mended_relation_still_shows_pending_changes_under_the_names_of_its_owner(orc):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, g int, n int); INSERT INTO t VALUES (1, 1, 1)")
+    orc.create_view("v", "SELECT g, sum(n) AS s FROM t GROUP BY g", maintain="on_read")
+    orc.connection.execute(
+        "ALTER VIEW v RENAME COLUMN s TO total; DROP TRIGGER idivm_maintained ON v"
+    )
+    assert any(finding.mended for finding in orc.doctor())
+    orc.execute("INSERT INTO t VALUES (2, 1, 5)")
+    assert orc.execute("SELECT g, total FROM v")[0].rows == [(1, 6)]
+    assert all(finding.fine for finding in orc.doctor())

@@ -225,3 +225,25 @@ def test_a_lock_of_another_session_is_no_fault_of_the_view_that_is_planned_again
     orc.execute("INSERT INTO t VALUES (1, 1)")
     orc.refresh()
     assert orc.execute("TABLE v")[0].rows == [(1, 1), (1, 1)]
+
+
+def test_renamed_columns_keep_their_names_when_the_view_is_planned_again(orc):
+    """Other views may read the relation, so that it cannot be dropped."""
+    orc.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, g text, n int); INSERT INTO t VALUES (1, 'a', 1)"
+    )
+    orc.create_view("v", "SELECT g, n FROM t", strategy="id")
+    orc.connection.execute(
+        "ALTER VIEW v RENAME COLUMN n TO m; CREATE VIEW above AS SELECT m FROM v"
+    )
+    orc.connection.execute("ALTER TABLE t DROP CONSTRAINT t_pkey; INSERT INTO t VALUES (1, 'a', 1)")
+    orc.refresh()
+    assert orc.execute("SELECT g, m FROM v")[0].rows == [("a", 1)] * 2
+    assert orc.execute("TABLE above")[0].rows == [(1,)] * 2
+    orc.connection.execute("CREATE OR REPLACE VIEW v AS SELECT 'x'::text AS g, 1 AS m")
+    assert any(finding.mended for finding in orc.doctor())
+    assert orc.execute("SELECT g, m FROM v")[0].rows == [("a", 1)] * 2
+    assert all(finding.fine for finding in orc.doctor())
+    orc.execute("INSERT INTO t VALUES (2, 'b', 2)")
+    orc.refresh()
+    assert orc.check("v")[0].equal and len(orc.execute("TABLE above")[0].rows) == 3

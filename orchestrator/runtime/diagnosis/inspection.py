@@ -111,7 +111,7 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
                 return Damage("this version of idivm plans it otherwise", recomputed=True)
             return None
         if not catalog_objects.is_guarded(connection, view.relation):
-            again = emit.create_relation(plan.program, names, SQL(view.relation), replacing=True)
+            again = shown.statements(connection, plan, names, SQL(view.relation))
             return Damage(
                 "the trigger is gone that refuses to write to it",
                 tuple((SQL(view.relation), statement) for statement in again),

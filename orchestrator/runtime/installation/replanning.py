@@ -331,15 +331,7 @@ def _restate(
         catalog_take_over.make_indexes(
             connection, view.oid, view.id, names.state(plan.program.content)
         )
-        options = catalog_take_over.options_of(connection, SQL(view.relation))
-        for statement in emit.create_relation(
-            plan.program,
-            names,
-            SQL(view.relation),
-            replacing=True,
-            options=options,
-            merging=plan.merges,
-        ):
+        for statement in shown.statements(connection, plan, names, SQL(view.relation)):
             connection.execute(statement)
     connection.execute(
         "UPDATE idivm.views SET relation = %s::regclass, state = %s::regclass WHERE id = %s",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from psycopg import Connection
 from psycopg.errors import InvalidTableDefinition, WrongObjectType
-from psycopg.sql import SQL, Composable
+from psycopg.sql import SQL, Composable, Composed
 
 from orchestrator import catalog
 from orchestrator.catalog import ViewInfo
@@ -15,6 +15,7 @@ from orchestrator.catalog import objects as catalog_objects
 from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.deltascript import emit
 from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import MaintenancePlan
 from orchestrator.runtime.installation import tables
 from orchestrator.runtime.installation.names import bound, names_of
 
@@ -28,10 +29,40 @@ def show_content(connection: Connection[Any], view: ViewInfo) -> None:
         tables.bring_in_line(connection, view.id)
         return
     columns = [name for name, _ in catalog_objects.columns(connection, names.definition)]
-    show(connection, names, relation, columns, SQL(view.read_from or view.state), replacing=True)
+    called = present_names(connection, relation, columns)
+    content = SQL(view.read_from or view.state)
+    show(connection, names, relation, columns, content, replacing=True, called=called)
     connection.execute(
         "UPDATE idivm.views SET relation = %s::regclass WHERE id = %s", [view.relation, view.id]
     )
+
+
+def statements(
+    connection: Connection[Any], plan: MaintenancePlan, names: Names, relation: Composable
+) -> Iterator[Composed]:
+    """Yield the statements that replace the relation of a view so that it shows what its plan says.
+
+    The options of the relation and the names of its columns stay.
+    """
+    yield from emit.create_relation(
+        plan.program,
+        names,
+        relation,
+        replacing=True,
+        options=catalog_take_over.options_of(connection, relation),
+        merging=plan.merges,
+        called=present_names(connection, relation, plan.program.column_names),
+    )
+
+
+def present_names(
+    connection: Connection[Any], relation: Composable, columns: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the names of a relation's columns, which its owner may have renamed; nothing if it has fewer columns."""
+    if not catalog.is_plain_view(connection, relation):
+        return ()
+    names = [name for name, _ in catalog_objects.columns(connection, relation)]
+    return tuple(names[: len(columns)]) if len(names) >= len(columns) else ()
 
 
 def show(
@@ -42,8 +73,12 @@ def show(
     content: Composable,
     *,
     replacing: bool,
+    called: Sequence[str] = (),
 ) -> None:
-    """Create or replace the relation of a view so that it shows the rows of a table or view."""
+    """Create or replace the relation of a view so that it shows the rows of a table or view.
+
+    `called` are the names of its columns if they differ.
+    """
     was_table = replacing and not catalog.is_plain_view(connection, relation)
     options = (
         catalog_take_over.options_of(connection, relation)
@@ -53,7 +88,13 @@ def show(
     try:
         with connection.transaction():
             for statement in emit.show(
-                names, relation, columns, content, replacing=replacing, options=options
+                names,
+                relation,
+                columns,
+                content,
+                replacing=replacing,
+                options=options,
+                called=called,
             ):
                 connection.execute(statement)
     except (InvalidTableDefinition, WrongObjectType):
@@ -67,6 +108,6 @@ def show(
                 SQL("DROP {} {}").format(SQL("TABLE" if was_table else "VIEW"), relation)
             )
             for statement in emit.show(
-                names, relation, columns, content, replacing=False, options=options
+                names, relation, columns, content, replacing=False, options=options, called=called
             ):
                 connection.execute(statement)
