@@ -40,6 +40,9 @@ _ALL = 10
 _DIVISIONS = 3
 """The number of divisions that are tried for larger components."""
 
+_MOST_PARTS = 500
+"""After so many parts of a query, only the most even division of a larger component is tried."""
+
 NO_CONSTRAINTS = Constraints()
 
 NO_FREQUENCIES: Mapping[str, float] = MappingProxyType({})
@@ -296,7 +299,8 @@ def best(
         )
         # In a path, prefer a variable next to the joined ones: this gives the left-deep orders.
         near = [v for v in ranked if graph.neighbours(frozenset({v})) - part]
-        return list(dict.fromkeys([*divides[:_DIVISIONS], *near[:1]])) or ranked[:1]
+        tried = list(dict.fromkeys([*divides[:_DIVISIONS], *near[:1]])) or ranked[:1]
+        return tried if len(results) < _MOST_PARTS else tried[:1]
 
     def rooted(name: str, part: Variables) -> tuple[Cost, Order]:
         bag = {name} | graph.neighbours(part)
