@@ -199,14 +199,11 @@ class Acts:
     def planned_again(self, orc: Orchestrator) -> list[str]:
         """Plan views again, as a refresh does first, and return those with another content: readers see it already."""
         before = self.space.contents()
-        stored = [name for name in self.views if name not in self.in_modes("on_read")]
+        stored = [name for name, view in self.views.items() if view.mode != "on_read"]
         with self.space.connection() as reader:
-            reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-            rows = {name: self.space.rows_within(reader, name) for name in stored}
             # A transaction that has read a view keeps it from being planned again.
-            reader.execute(
-                "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM idivm.views"
-            )
+            rows = {name: self.space.rows_within(reader, name) for name in stored}
+            reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM idivm.views")
             with pinned(orc.connection):
                 follow(orc.connection, catalog.view_ids(orc.connection, []))
             after = self.space.contents()

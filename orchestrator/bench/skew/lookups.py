@@ -23,7 +23,7 @@ from orchestrator.bench.contenders import (
     require,
     require_equal,
 )
-from orchestrator.bench.measure import slope, states_touched
+from orchestrator.bench.measure import states_touched
 from orchestrator.bench.report import Bar
 from orchestrator.bench.skew import pairs
 from orchestrator.bench.workload import Workload, vacuum
@@ -129,17 +129,12 @@ def _lookup(name: str, before: str = "") -> sql.Composed:
 
 def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
     """Yield bars that compare the growth of each measure with the exponents of the theorem."""
-
-    def grows(side: str, measure: str) -> float | None:
-        points = [(row["rows"], row[measure]) for row in rows if row["side"] == side]
-        return slope(points) if len(points) > 1 else None
-
     for measure, (title, exponent) in EXPONENTS.items():
-        growth = grows(INPUTS.label, measure)
+        growth = pairs.growth_of(rows, measure, side=INPUTS.label)
         if growth is not None:
             name = f"{NAME}, slope of {title} (theorem: {exponent})"
             yield Bar(name, growth, "<=", exponent + MARGIN)
-    growth = grows(WITHOUT.label, "buffers")
+    growth = pairs.growth_of(rows, "buffers", side=WITHOUT.label)
     if growth is not None:
         name = f"{NAME}, without inputs, slope of buffers touched by a change"
         yield Bar(name, growth, ">=", WITHOUT_AT_LEAST)

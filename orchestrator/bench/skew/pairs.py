@@ -152,17 +152,14 @@ def stored(orchestrator: Orchestrator, name: str) -> int:
     return int(row[0])
 
 
+def growth_of(rows: Sequence[Growth], measure: str, **which: str) -> float | None:
+    """Return the slope of a measure over the rows of the report that have some values, if there are several."""
+    points = [(row["rows"], row[measure]) for row in rows if which.items() <= row.items()]
+    return slope(points) if len(points) > 1 else None
+
+
 def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
     """Yield bars that compare the growth of each measure with the exponents of theorem 3."""
-
-    def grows(measure: str, side: str, epsilon: str) -> float | None:
-        points = [
-            (row["rows"], row[measure])
-            for row in rows
-            if (row["side"], row["epsilon"]) == (side, epsilon)
-        ]
-        return slope(points) if len(points) > 1 else None
-
     for epsilon in dict.fromkeys(row["epsilon"] for row in rows):
         share = float(Fraction(epsilon))
         for measure, exponent in (
@@ -172,7 +169,7 @@ def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
             ("stored", 1 + share),
             ("preprocessing", 1 + share),
         ):
-            growth = grows(measure, f"skew {epsilon}", epsilon)
+            growth = growth_of(rows, measure, side=f"skew {epsilon}", epsilon=epsilon)
             if growth is not None:
                 name = f"pairs, skew {epsilon}, slope of {_CALLED[measure]}"
                 yield Bar(name, growth, "<=", round(exponent + MARGIN, 4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from psycopg import Connection
@@ -85,17 +86,10 @@ def show(
         if replacing and not was_table
         else SQL("")
     )
+    shape = partial(emit.show, names, relation, columns, content, options=options, called=called)
     try:
         with connection.transaction():
-            for statement in emit.show(
-                names,
-                relation,
-                columns,
-                content,
-                replacing=replacing,
-                options=options,
-                called=called,
-            ):
+            for statement in shape(replacing=replacing):
                 connection.execute(statement)
     except (InvalidTableDefinition, WrongObjectType):
         # The columns differ, or it is a table. Only a relation without readers can be dropped and created again.
@@ -107,7 +101,5 @@ def show(
             connection.execute(
                 SQL("DROP {} {}").format(SQL("TABLE" if was_table else "VIEW"), relation)
             )
-            for statement in emit.show(
-                names, relation, columns, content, replacing=False, options=options, called=called
-            ):
+            for statement in shape(replacing=False):
                 connection.execute(statement)

@@ -153,8 +153,8 @@ class NormalForm:
             atoms.append(replace(atom, binds=tuple(binds)))
         return replace(self, atoms=tuple(atoms), computed=computed, inputs=inputs, copies=copies)
 
-    def static(self, tables: Collection[int]) -> frozenset[str]:
-        """Return the atoms over static tables alone."""
+    def atoms_over(self, tables: Collection[int]) -> frozenset[str]:
+        """Return the atoms that read none but these tables."""
         return frozenset(atom.name for atom in self.atoms if atom.tables <= set(tables))
 
     def constraints(self, static: Collection[int], growing: Collection[int]) -> Constraints:
@@ -162,8 +162,8 @@ class NormalForm:
         return Constraints(
             tuple(_dependencies(self.atoms)),
             tuple(_foreign_keys(self.atoms)),
-            self.static(static),
-            self.static(growing),
+            self.atoms_over(static),
+            self.atoms_over(growing),
             {atom.name: tuple(str(scan.table) for scan in atom.scans) for atom in self.atoms},
         )
 

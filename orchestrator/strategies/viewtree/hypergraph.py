@@ -85,7 +85,7 @@ class Constraints:
         return replace(self, unaltered=frozenset(key.target for key in self.foreign_keys))
 
     def needed(self, outcome: Callable[[Constraints], object]) -> Constraints:
-        """Return the constraints without those that do not affect an outcome.
+        """Return only the constraints that affect an outcome.
 
         Of many constraints of a kind, it returns all if any of them does.
         """

@@ -101,7 +101,7 @@ class Views:
                 # The normal form added this column to distinguish values by their text.
                 self.composer.symbols.fresh(column.symbol)
                 self.composer.types[column.symbol] = ColumnType("text", comparable=True)
-        self.static = form.static(request.static)
+        self.static = form.atoms_over(request.static)
         self.defined: dict[View, Relation] = {}
         self.states: dict[View, StateScan] = {}
         self.probes: dict[str, list[frozenset[str]]] = {}
