@@ -39,6 +39,8 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
+#include "utils/jsonb.h"
+#include "utils/numeric.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -489,7 +491,7 @@ relation_named(const char *schema, const char *name)
 	return get_relname_relid(name, get_namespace_oid(schema, false));
 }
 
-/* The index on just this column, with or without a predicate, or InvalidOid. */
+/* The index on this column, or on it and another one, with or without a predicate, or InvalidOid. */
 static Oid
 index_on(Relation table, AttrNumber column, bool is_partial)
 {
@@ -500,7 +502,7 @@ index_on(Relation table, AttrNumber column, bool is_partial)
 	{
 		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
 		bool		fits = index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisvalid &&
-			index->rd_index->indnatts == 1 && index->rd_index->indkey.values[0] == column &&
+			index->rd_index->indnatts <= 2 && index->rd_index->indkey.values[0] == column &&
 			heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) != is_partial;
 
 		index_close(index, NoLock);
@@ -539,9 +541,46 @@ end_finding(Found *found)
 	table_close(found->table, NoLock);
 }
 
-/* Whether a view is ready; if so, with the oldest transaction that its watermark may not have seen. */
+/* What a view has consumed: the fields of its watermark, and the oldest transaction that it may not have seen. */
+typedef struct
+{
+	Datum		snapshot;
+	uint64		floor;
+	uint64		own_xid;		/* 0 if there is none */
+	Jsonb	   *own_marks;
+} Mark;
+
+/* The last statement of its own transaction that a view has consumed from a source. */
+static int64
+own_mark(const Mark *mark, int32 source)
+{
+	JsonbValue	value;
+	char		key[16];
+
+	snprintf(key, sizeof(key), "%d", source);
+	if (mark->own_marks == NULL ||
+		getKeyJsonValueFromContainer(&mark->own_marks->root, key, strlen(key), &value) == NULL)
+		return 0;
+	return DatumGetInt64(DirectFunctionCall1(numeric_int8, NumericGetDatum(value.val.numeric)));
+}
+
+static void
+read_mark(HeapTupleHeader row, Mark *mark)
+{
+	bool		isnull;
+	Datum		own_xid = GetAttributeByNum(row, 2, &isnull);
+	Datum		own_marks;
+
+	mark->own_xid = isnull ? 0 : DatumGetUInt64(own_xid);
+	own_marks = GetAttributeByNum(row, 3, &isnull);
+	mark->own_marks = isnull ? NULL : DatumGetJsonbPCopy(own_marks);
+	mark->snapshot = PointerGetDatum(PG_DETOAST_DATUM_COPY(GetAttributeByNum(row, 1, &isnull)));
+	mark->floor = DatumGetUInt64(OidFunctionCall1(F_PG_SNAPSHOT_XMIN, mark->snapshot));
+}
+
+/* Whether a view is ready; if so, with its watermark. */
 static bool
-view_is_ready(int32 view, uint64 *floor)
+view_is_ready(int32 view, Mark *mark)
 {
 	Found		found;
 	bool		isnull;
@@ -556,8 +595,8 @@ view_is_ready(int32 view, uint64 *floor)
 	if (ready)
 	{
 		int64		cluster = DatumGetInt64(field_of(&found, "cluster", &isnull));
-		HeapTupleHeader mark = DatumGetHeapTupleHeader(field_of(&found, "mark", &isnull));
-		Datum		snapshot = GetAttributeByNum(mark, 1, &isnull);
+		HeapTupleHeader row = DatumGetHeapTupleHeader(field_of(&found, "mark", &isnull));
+		Datum		snapshot = GetAttributeByNum(row, 1, &isnull);
 		Datum		now = OidFunctionCall0(F_PG_CURRENT_SNAPSHOT);
 
 		/* As idivm.is_foreign and idivm.cluster have it. */
@@ -566,7 +605,7 @@ view_is_ready(int32 view, uint64 *floor)
 			DatumGetUInt64(OidFunctionCall1(F_PG_SNAPSHOT_XMAX, snapshot)) <=
 			DatumGetUInt64(OidFunctionCall1(F_PG_SNAPSHOT_XMAX, now));
 		if (ready)
-			*floor = DatumGetUInt64(OidFunctionCall1(F_PG_SNAPSHOT_XMIN, snapshot));
+			read_mark(row, mark);
 	}
 	end_finding(&found);
 	return ready;
@@ -612,33 +651,60 @@ is_recycled(Relation segment)
 	return recycled;
 }
 
+/* So many rows of a log are looked at. */
+#define MOST_LOOKED_AT 64
+
 /*
- * The transaction of the last row of a log segment, or of its last TRUNCATE, that the active snapshot sees; 0 if there
- * is none. False if no index tells.
+ * Whether a row of a log segment, or a TRUNCATE in it, that the active snapshot sees is pending, or may be, as there are
+ * many: as idivm.is_pending_after has it. Later transactions come first. False if no index tells.
  */
 static bool
-last_change(Relation segment, bool of_truncate, uint64 *last)
+has_pending(Relation segment, bool of_truncate, const Mark *mark, int32 source, bool *pending)
 {
 	AttrNumber	attnum = get_attnum(RelationGetRelid(segment), "xid");
+	AttrNumber	number = get_attnum(RelationGetRelid(segment), "seq");
 	Oid			oid = index_on(segment, attnum, of_truncate);
 	Relation	index;
+	bool		by_number;
+	ScanKeyData key;
 	IndexScanDesc scan;
 	TupleTableSlot *slot;
 	bool		isnull;
+	int			looked_at = 0;
+	int64		mine = own_mark(mark, source);
 
-	*last = 0;
+	*pending = false;
 	if (!OidIsValid(oid))
 		return false;
 	index = index_open(oid, AccessShareLock);
+	by_number = index->rd_index->indnatts == 2 && index->rd_index->indkey.values[1] == number;
 #if PG_VERSION_NUM >= 180000
-	scan = index_beginscan(segment, index, GetActiveSnapshot(), NULL, 0, 0);
+	scan = index_beginscan(segment, index, GetActiveSnapshot(), NULL, 1, 0);
 #else
-	scan = index_beginscan(segment, index, GetActiveSnapshot(), 0, 0);
+	scan = index_beginscan(segment, index, GetActiveSnapshot(), 1, 0);
 #endif
-	index_rescan(scan, NULL, 0, NULL, 0);
+	ScanKeyInit(&key, 1, BTGreaterEqualStrategyNumber, F_XID8GE, UInt64GetDatum(mark->floor));
+	index_rescan(scan, &key, 1, NULL, 0);
 	slot = table_slot_create(segment, NULL);
-	if (index_getnext_slot(scan, BackwardScanDirection, slot))
-		*last = DatumGetUInt64(slot_getattr(slot, attnum, &isnull));
+	while (!*pending && index_getnext_slot(scan, BackwardScanDirection, slot))
+	{
+		uint64		xid = DatumGetUInt64(slot_getattr(slot, attnum, &isnull));
+
+		if (xid < mark->floor)
+			break;
+		if (++looked_at > MOST_LOOKED_AT)
+			*pending = true;
+		else if (xid != mark->own_xid)
+			*pending = !DatumGetBool(OidFunctionCall2(F_PG_VISIBLE_IN_SNAPSHOT, UInt64GetDatum(xid), mark->snapshot));
+		else if (DatumGetInt64(slot_getattr(slot, number, &isnull)) > mine)
+			*pending = true;
+		else if (by_number)
+		{
+			/* The other rows of this transaction have smaller numbers. */
+			ScanKeyInit(&key, 1, BTLessStrategyNumber, F_XID8LT, UInt64GetDatum(xid));
+			index_rescan(scan, &key, 1, NULL, 0);
+		}
+	}
 	ExecDropSingleTupleTableSlot(slot);
 	index_endscan(scan);
 	index_close(index, NoLock);
@@ -647,7 +713,7 @@ last_change(Relation segment, bool of_truncate, uint64 *last)
 
 /* Whether a read can merge the changes of a source, if there are `pending` ones. */
 static bool
-is_mergeable(int32 source, bool is_constant, uint64 floor, int64 most_bytes, bool *pending)
+is_mergeable(int32 source, bool is_constant, const Mark *mark, int64 most_bytes, bool *pending)
 {
 	if (!table_is_readable(source))
 		return false;
@@ -655,7 +721,8 @@ is_mergeable(int32 source, bool is_constant, uint64 floor, int64 most_bytes, boo
 	{
 		char		name[NAMEDATALEN];
 		Relation	segment;
-		uint64		last;
+		bool		changed;
+		bool		truncated;
 		bool		mergeable;
 
 		snprintf(name, sizeof(name), "s%d_%c", source, "ab"[i]);
@@ -666,11 +733,11 @@ is_mergeable(int32 source, bool is_constant, uint64 floor, int64 most_bytes, boo
 		if (mergeable && RelationGetNumberOfBlocks(segment) > 0)
 		{
 			mergeable = (int64) RelationGetNumberOfBlocks(segment) * BLCKSZ <= most_bytes &&
-				last_change(segment, false, &last);
-			if (mergeable && last >= floor)
+				has_pending(segment, false, mark, source, &changed);
+			if (mergeable && changed)
 			{
 				*pending = true;
-				mergeable = !is_constant && last_change(segment, true, &last) && last < floor;
+				mergeable = !is_constant && has_pending(segment, true, mark, source, &truncated) && !truncated;
 			}
 		}
 		relation_close(segment, NoLock);
@@ -704,11 +771,11 @@ idivm_usual_read(PG_FUNCTION_ARGS)
 	int32		view = PG_GETARG_INT32(0);
 	ArrayType  *sources[] = {PG_GETARG_ARRAYTYPE_P(1), PG_GETARG_ARRAYTYPE_P(2)};
 	int64		most_bytes = PG_GETARG_INT64(3);
-	uint64		floor;
+	Mark		mark;
 	bool		pending = false;
 
 	AcceptInvalidationMessages();
-	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) || !fits(view) || !view_is_ready(view, &floor))
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) || !fits(view) || !view_is_ready(view, &mark))
 		PG_RETURN_NULL();
 	for (int constant = 0; constant < 2; constant++)
 	{
@@ -716,7 +783,7 @@ idivm_usual_read(PG_FUNCTION_ARGS)
 		int			count = ArrayGetNItems(ARR_NDIM(sources[constant]), ARR_DIMS(sources[constant]));
 
 		for (int i = 0; i < count; i++)
-			if (!is_mergeable(ids[i], constant == 1, floor, most_bytes, &pending))
+			if (!is_mergeable(ids[i], constant == 1, &mark, most_bytes, &pending))
 				PG_RETURN_NULL();
 	}
 	PG_RETURN_CHAR(pending ? 'C' : 'N');

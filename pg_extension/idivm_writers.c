@@ -18,8 +18,10 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/fmgroids.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
+#include "utils/timestamp.h"
 
 PG_MODULE_MAGIC;
 
@@ -235,6 +237,23 @@ function_named(const char *name, const Oid *types, int count)
 	return found;
 }
 
+/* As idivm.leaves_folding has it, where nothing but shared views, which are negative numbers, waits for the commit. */
+static bool
+leaves_all(ArrayType *later)
+{
+	int			count = ArrayGetNItems(ARR_NDIM(later), ARR_DIMS(later));
+	const char *after = GetConfigOption("idivm.fold_after", true, false);
+	int64		now = (GetCurrentTimestamp() +
+					   (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY) / 1000;
+
+	if (after == NULL || strtoll(after, NULL, 10) <= now)
+		return false;
+	for (int i = 0; i < count; i++)
+		if (((int32 *) ARR_DATA_PTR(later))[i] > 0)
+			return false;
+	return true;
+}
+
 PG_FUNCTION_INFO_V1(idivm_end_statement);
 
 /*
@@ -250,7 +269,7 @@ idivm_end_statement(PG_FUNCTION_ARGS)
 	Datum		later = integers(PG_GETARG_TEXT_PP(1));
 
 	if (IsLogicalWorker() || writer == NULL || writer->open != 1 || !is_empty(writer->pending) || !is_empty(writer->later) ||
-		!are_among(DatumGetArrayTypeP(later), writer->queued))
+		(!are_among(DatumGetArrayTypeP(later), writer->queued) && !leaves_all(DatumGetArrayTypeP(later))))
 	{
 		OidFunctionCall2(function_named("end_statement_in_full", types, 2), pending, later);
 		PG_RETURN_VOID();

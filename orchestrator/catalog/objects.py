@@ -158,7 +158,7 @@ def restore_watermark(connection: Connection[Any], view_id: int | None) -> None:
     """Insert the missing watermark of a view that is to be rebuilt."""
     connection.execute(
         "INSERT INTO idivm.watermarks (view, mark, cluster, refreshed_at)"
-        " VALUES (%s, ROW(pg_current_snapshot(), NULL, NULL)::idivm.watermark, idivm.cluster(), now())"
+        " VALUES (%s, ROW(pg_current_snapshot(), NULL, NULL, NULL)::idivm.watermark, idivm.cluster(), now())"
         " ON CONFLICT DO NOTHING",
         [view_id],
     )

@@ -404,7 +404,7 @@ def rebuilt_as_of(connection: Connection[Any], view_id: int, snapshot: str) -> N
     The caller must have prevented refreshes of the view since that snapshot.
     """
     connection.execute(
-        "UPDATE idivm.watermarks SET content_only = false, mark = ROW(%s::pg_snapshot, NULL, NULL)::idivm.watermark,"
+        "UPDATE idivm.watermarks SET content_only = false, mark = ROW(%s::pg_snapshot, NULL, NULL, NULL)::idivm.watermark,"
         " cluster = idivm.cluster(), refreshed_at = clock_timestamp(), refreshes = refreshes + 1"
         " WHERE view = %s",
         [snapshot, view_id],

@@ -162,9 +162,7 @@ def _read_kind(program: Program, merged: Merged, names: Names) -> Composed:
             _pending(source.oid, names, truncated=source.oid in merged.sources)
             for source in program.sources
         ),
-        pending=SQL("\n            OR ").join(
-            _may_be_pending(oid, names) for oid in merged.sources
-        ),
+        pending=SQL("\n            OR ").join(_any_pending(oid, names) for oid in merged.sources),
         merged=ids(True),
         constant=ids(False),
         definition=names.definition,
@@ -199,11 +197,24 @@ def _differs(setting: tuple[str, str]) -> Composed:
     return SQL("current_setting({}) <> {}").format(Literal(name), Literal(value))
 
 
-def _may_be_pending(oid: int, names: Names) -> Composed:
-    """Return the condition that the last change in a log is not older than the watermark.
+_ANY_PENDING: Final = SQL("""\
+CASE WHEN (SELECT max(c.xid) FROM {log} AS c) < pg_snapshot_xmin((w.mark).snapshot) THEN false
+            WHEN (w.mark).own_xid IS NULL THEN EXISTS (SELECT FROM {log} AS c WHERE {pending})
+            ELSE EXISTS (SELECT FROM {log} AS c WHERE c.xid > (w.mark).own_xid AND {pending})
+                OR EXISTS (SELECT FROM {log} AS c WHERE c.xid < (w.mark).own_xid AND {pending})
+                OR EXISTS (
+                    SELECT FROM {log} AS c
+                    WHERE c.xid = (w.mark).own_xid AND c.seq > coalesce(((w.mark).own_marks ->> {name})::bigint, 0)
+                )
+        END""")
 
-    PostgreSQL finds the last change of each segment by an index.
+
+def _any_pending(oid: int, names: Names) -> Composed:
+    """Return the condition that a change of a table is pending.
+
+    PostgreSQL finds the last change of each segment by an index. If it is not older than the watermark, the changes are
+    looked up that the last refresh may have missed, but not all that its own transaction had written before.
     """
-    return SQL("(SELECT max(c.xid) FROM {} AS c) >= pg_snapshot_xmin((w.mark).snapshot)").format(
-        names.sources[oid].log()
-    )
+    source = names.sources[oid]
+    pending = SQL("idivm.is_pending(c.xid, c.seq, w.mark, {})").format(Literal(source.id))
+    return _ANY_PENDING.format(log=source.log(), pending=pending, name=Literal(str(source.id)))

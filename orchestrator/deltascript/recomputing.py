@@ -46,6 +46,8 @@ def recompute(program: Program, names: Names, may_restart: bool) -> Code:
     if not states:
         return []
     code: Lines = [SQL("PERFORM {};").format(_requirement(program, names))]
+    if program.merged is not None and program.reads_log_alone:
+        code.insert(0, SQL("PERFORM idivm.require_fixed_tables(since);"))
     if may_restart:
         code.append(SQL("changed := 0; kind := coalesce(nullif(kind, 'C'), 'R');"))
     if program.content_stands_alone:

@@ -43,6 +43,7 @@ class ViewOptions(TypedDict, total=False):
     initialise: Literal["postgresql", "spark"]
     on_drop: Literal["note", "restore"]
     on_error: Literal["continue", "raise"]
+    shared: Literal["auto", "off"]
 
 
 _ALLOWED: dict[str, tuple[str, ...]] = {
@@ -130,6 +131,15 @@ class ParsedOptions:
     on_error: str = "continue"
     """What happens to a write that an eager or on_commit view cannot apply: the write succeeds, and
     the view keeps its content and reports that; or the write fails."""
+    shared: str = "auto"
+    """Whether the writers of an eager view share it if the plan allows this: none of them waits for another, and reads
+    merge the changes that are not in the content yet."""
+
+    @property
+    def may_be_shared(self) -> bool:
+        """Whether writers may share an eager view, as nothing asks for a content that each of them writes."""
+        writes = (self.feed == "on", self.relation == "table", self.on_error == "raise")
+        return self.maintain == "eager" and self.shared == "auto" and not any(writes)
 
     @property
     def is_factorized(self) -> bool:

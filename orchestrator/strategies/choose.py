@@ -94,8 +94,15 @@ def choose(request: PlanningRequest, wanted: str) -> MaintenancePlan:
         wanted = str(Strategy.VIEW_TREE)
     if request.streams:
         return _over_streams(request, wanted)
-    if request.maintain == ON_READ:
-        return _readable(request, wanted)
+    if request.maintain == ON_READ or (request.may_be_shared and len(request.sources) == 1):
+        plan = _merging(request, wanted)
+        if isinstance(plan, MaintenancePlan):
+            return plan
+        if request.maintain == ON_READ:
+            raise UnsupportedError(
+                f"A read cannot merge the pending changes of this query: {plan}."
+                " Take maintain = eager, or maintain = deferred with idivm serve."
+            )
     plans: dict[Strategy, MaintenancePlan | Unsupported] = {}
     if wanted != "auto":
         candidates = [Strategy(wanted)]
@@ -143,8 +150,8 @@ def _over_streams(request: PlanningRequest, wanted: str) -> MaintenancePlan:
     )
 
 
-def _readable(request: PlanningRequest, wanted: str) -> MaintenancePlan:
-    """Return the cheapest plan whose content a read can merge with pending changes."""
+def _merging(request: PlanningRequest, wanted: str) -> MaintenancePlan | str:
+    """Return the cheapest plan whose content a read can merge with pending changes, or why there is none."""
     names = [Strategy.ID, Strategy.TUPLE] if wanted == "auto" else [Strategy(wanted)]
     plans: dict[Strategy, MaintenancePlan | Unsupported] = {}
     if wanted == "auto" and not request.time_dependent:
@@ -161,10 +168,7 @@ def _readable(request: PlanningRequest, wanted: str) -> MaintenancePlan:
         elif plan.program.not_merged:
             because = plan.program.not_merged
             break
-    raise UnsupportedError(
-        f"A read cannot merge the pending changes of this query: {because.rstrip(': ')}."
-        " Take maintain = eager, or maintain = deferred with idivm serve."
-    )
+    return because.rstrip(": ")
 
 
 def _first(

@@ -48,6 +48,8 @@ class PlanningRequest:
     algebra_tree: dict[str, Any]
     """The same plan as JSON."""
     maintain: str = "deferred"
+    may_be_shared: bool = False
+    """Whether writers may share an eager view, if its plan allows this."""
     plan: Plan | None = None
     """The query over the captured tables, as it was written."""
     lowered: Plan | None = None

@@ -21,11 +21,31 @@ BEGIN ATOMIC
                END;
 END;
 
+-- Return whether a change belongs to a refresh that reads only changes that a snapshot sees. The transaction's own changes
+-- belong to it, although no snapshot calls them visible.
+CREATE OR REPLACE FUNCTION idivm.is_within(change_xid xid8, upto pg_snapshot) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN upto IS NULL OR pg_visible_in_snapshot(change_xid, upto) OR change_xid = pg_current_xact_id_if_assigned();
+
+-- Fail in a refresh whose tables may change meanwhile: they are not to be read.
+CREATE OR REPLACE FUNCTION idivm.require_fixed_tables(since idivm.watermark) RETURNS void
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF since.upto IS NOT NULL THEN
+        RAISE EXCEPTION 'this refresh needs tables that do not change meanwhile' USING ERRCODE = 'IV002';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.require_fixed_tables(idivm.watermark) IS
+    'fails in a refresh under READ COMMITTED that has locked no table';
+
 CREATE OR REPLACE FUNCTION idivm.is_pending(change_xid xid8, change_seq bigint, since idivm.watermark, source integer)
     RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN idivm.is_pending_after(change_xid, change_seq, since.snapshot, pg_snapshot_xmin(since.snapshot),
-                                  since.own_xid, since.own_marks, source);
+                                  since.own_xid, since.own_marks, source)
+           AND idivm.is_within(change_xid, since.upto);
 COMMENT ON FUNCTION idivm.is_pending(xid8, bigint, idivm.watermark, integer) IS
     'whether a log row is yet to be consumed by a view with this watermark';
 
@@ -183,7 +203,8 @@ END
 $$;
 
 -- Create the indexes of a log by transaction. They find the few rows that a synchronous view has yet to consume, or
--- that a read merges; for reads also the TRUNCATEs among them.
+-- that a read merges; for reads also the TRUNCATEs among them. With the number of the statement, a read passes over all that
+-- the transaction of the last refresh had written itself.
 CREATE OR REPLACE FUNCTION idivm.index_log(source integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning
 AS $$
@@ -191,10 +212,10 @@ DECLARE
     segment text;
 BEGIN
     FOREACH segment IN ARRAY ARRAY['_a', '_b'] LOOP
-        EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON idivm_log.%I (xid)',
+        EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON idivm_log.%I (xid, seq)',
                        's' || source || segment || '_xid', 's' || source || segment);
         IF EXISTS (SELECT FROM idivm.view_sources vs JOIN idivm.views v ON v.id = vs.view
-                   WHERE vs.source = index_log.source AND v.maintain = 'on_read') THEN
+                   WHERE vs.source = index_log.source AND v.read_from IS NOT NULL) THEN
             EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON idivm_log.%I (xid) WHERE op = %L',
                            's' || source || segment || '_cut', 's' || source || segment, 'T');
         END IF;

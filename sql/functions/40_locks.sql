@@ -8,6 +8,10 @@ AS $$
 BEGIN
     PERFORM idivm.lock_apart(ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id),
                              ARRAY(SELECT id FROM idivm.synchronous_views() AS id));
+    -- A writer that refreshed a shared view after that snapshot would make the refresh fail.
+    UPDATE idivm.watermarks w SET quiet_until = clock_timestamp() + interval '1 second'
+    FROM idivm.views v
+    WHERE v.id = w.view AND idivm.is_shared(v) AND v.id IN (SELECT idivm.refresh_order(view_ids));
 END
 $$;
 
@@ -182,7 +186,7 @@ DECLARE
     whole regclass[];
     patience text := current_setting('lock_timeout');
     is_patient boolean := patience <> '0'
-        OR NOT EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager');
+        OR NOT EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager' AND v.read_from IS NULL);
     relation regclass;
     view_id integer;
     late regclass;
@@ -368,7 +372,7 @@ AS $$
 DECLARE
     beside regclass[] := '{}';
     now regclass[];
-    any_eager boolean := EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager');
+    any_eager boolean := EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager' AND v.read_from IS NULL);
 BEGIN
     IF any_eager THEN
         beside := idivm.written_in_turn(tables);

@@ -164,7 +164,7 @@ BEGIN
     END IF;
     -- With the views that are being created, unlike idivm.synchronous_views.
     SELECT v.relation::text INTO name
-    FROM idivm.refresh_order(ARRAY(SELECT v.id FROM idivm.views v WHERE v.maintain IN ('eager', 'on_commit'))) AS id
+    FROM idivm.refresh_order(ARRAY(SELECT v.id FROM idivm.views v WHERE v.maintain IN ('eager', 'on_commit') AND v.read_from IS NULL)) AS id
     JOIN idivm.views v USING (id)
     WHERE v.options ->> 'refresh_group' <> '' OR v.options ->> 'gate' <> '' ORDER BY v.id LIMIT 1;
     IF name IS NOT NULL THEN
@@ -211,7 +211,7 @@ BEGIN
         RETURN new;
     END IF;
     new.cut := ROW(pg_current_snapshot(), pg_current_xact_id(),
-                   (SELECT jsonb_build_object(s.id, 9223372036854775807) FROM idivm.sources s WHERE s.relation = new.source))::idivm.watermark;
+                   (SELECT jsonb_build_object(s.id, 9223372036854775807) FROM idivm.sources s WHERE s.relation = new.source), NULL)::idivm.watermark;
     new.cluster := idivm.cluster();
     new.at := clock_timestamp();
     RETURN new;
@@ -228,7 +228,7 @@ BEGIN
     IF batch IS NULL THEN
         RAISE null_value_not_allowed USING MESSAGE = format('a batch of %s needs a name', source);
     END IF;
-    INSERT INTO idivm.gates AS g (source, batch, cut, cluster) VALUES (gate.source, gate.batch, ROW(NULL, NULL, NULL), 0)
+    INSERT INTO idivm.gates AS g (source, batch, cut, cluster) VALUES (gate.source, gate.batch, ROW(NULL, NULL, NULL, NULL), 0)
     ON CONFLICT ON CONSTRAINT gates_pkey DO UPDATE SET batch = excluded.batch, role = excluded.role;
 END
 $$;

@@ -497,8 +497,11 @@ COMMENT ON PROCEDURE idivm.refresh_all(text[]) IS
 -- sources do not change. With `by_writer`, the view is synchronous. Drift is checked once: the tables are locked or the
 -- snapshot is fixed, so nothing can drift before the program has run. A caller that refreshes several views has checked
 -- all of them, and passes the answer as `drifts`. The callers have pinned the search_path. Writers skip a view for a
--- minute after it failed, and then try again.
-CREATE OR REPLACE FUNCTION idivm.refresh_one(view_id integer, by_writer boolean, drifts boolean DEFAULT NULL) RETURNS bigint
+-- minute after it failed, and then try again. With `bounded`, the sources of the view may change meanwhile: the program
+-- reads logs and states alone, and of the changes only those that one snapshot sees. What needs more, such as a
+-- recomputation, fails with IV002.
+CREATE OR REPLACE FUNCTION idivm.refresh_one(view_id integer, by_writer boolean, drifts boolean DEFAULT NULL,
+                                             bounded boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -518,6 +521,7 @@ BEGIN
     -- has_table_privilege returns NULL.
     SELECT planned.name, planned.time_dependent, planned.has_clock, w.mark, w.refreshes, w.content_only,
            planned.status = 'invalid' AS recompute, idivm.is_foreign(w) AS is_foreign,
+           bounded AND (w.quiet_until > started OR planned.paused_mode IS NOT NULL) AS waits,
            has_table_privilege(planned.state, 'SELECT') IS NULL AS lost,
            (SELECT e.at FROM idivm.view_errors e WHERE e.view = planned.id) AS failed_at,
            planned.types IS NOT NULL AS depends, planned.options
@@ -529,7 +533,11 @@ BEGIN
         RETURN NULL;
     END IF;
     v.recompute := v.recompute OR v.is_foreign;
-    IF v.content_only AND NOT v.recompute AND view_id IN (SELECT idivm.synchronous_views()) THEN
+    IF by_writer AND v.waits THEN
+        RETURN NULL;
+    ELSIF bounded AND (v.recompute OR v.content_only) THEN
+        RAISE EXCEPTION 'this refresh needs tables that do not change meanwhile' USING ERRCODE = 'IV002';
+    ELSIF v.content_only AND NOT v.recompute AND view_id IN (SELECT idivm.synchronous_views()) THEN
         -- No writer is to wait for the other tables of a synchronous view.
         v.recompute := true;
         why := idivm.why_recomputed('S', false);
@@ -564,6 +572,9 @@ BEGIN
         END IF;
     END IF;
     IF coalesce(drifts, idivm.has_drifted(view_id)) THEN
+        IF bounded THEN
+            RAISE EXCEPTION 'this refresh needs tables that do not change meanwhile' USING ERRCODE = 'IV002';
+        END IF;
         obstacle := idivm.obstacle(view_id);
         IF obstacle.reason IS NOT NULL THEN
             PERFORM idivm.give_up(view_id, by_writer, obstacle.reason, obstacle.remedy);
@@ -582,6 +593,9 @@ BEGIN
         has_written := true;
     END IF;
     snapshot := pg_current_snapshot();
+    IF bounded THEN
+        v.mark.upto := snapshot;
+    END IF;
     done := idivm.run_program(view_id, v.mark, v.recompute, v.content_only);
     IF v.options ->> 'relation' = 'table' THEN
         PERFORM idivm.show_table(view_id, done.kind IS NOT DISTINCT FROM 'R');
@@ -601,10 +615,10 @@ BEGIN
     END IF;
     took := extract(epoch FROM clock_timestamp() - started);
     UPDATE idivm.watermarks w
-    SET mark = ROW(snapshot, pg_current_xact_id(), done.marks)::idivm.watermark, cluster = idivm.cluster_of_session(),
+    SET mark = ROW(snapshot, pg_current_xact_id(), done.marks, NULL)::idivm.watermark, cluster = idivm.cluster_of_session(),
         refreshed_at = clock_timestamp(), refreshes = w.refreshes + 1, changed = done.changed,
         recomputed = coalesce(done.kind <> 'C', true),
-        seconds = took, total_seconds = w.total_seconds + took, held_since = NULL,
+        seconds = took, total_seconds = w.total_seconds + took, held_since = NULL, quiet_until = NULL,
         content_only = done.kind IS NOT DISTINCT FROM 'O' OR w.content_only AND done.kind IS DISTINCT FROM 'R'
     WHERE w.view = view_id;
     IF NOT by_writer OR took >= 0.01 OR done.kind <> 'C' THEN
@@ -729,7 +743,7 @@ DECLARE
 BEGIN
     LOOP
         SELECT v.status = 'invalid' OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id) AS recompute, w AS watermark, reads.tables, reads.sources,
-               v.has_clock
+               v.has_clock, idivm.is_shared(v) AS shared
         INTO facts
         FROM idivm.views v
         JOIN idivm.watermarks w ON w.view = v.id
@@ -740,7 +754,7 @@ BEGIN
             JOIN idivm.sources s ON s.id = vs.source
             WHERE vs.view = v.id
         ) AS reads
-        WHERE v.id = view_id AND v.maintain IN ('deferred', 'on_read') AND NOT v.time_dependent
+        WHERE v.id = view_id AND (v.maintain = 'deferred' OR v.read_from IS NOT NULL) AND NOT v.time_dependent
           AND NOT v.options ?| '{refresh_group,gate}'
           AND NOT reads.is_above
           AND NOT EXISTS (SELECT FROM idivm.sources above WHERE above.relation = v.state);
@@ -762,6 +776,14 @@ BEGIN
         IF NOT (pending OR idivm.is_foreign(facts.watermark) OR idivm.has_drifted(view_id)) THEN
             changed := 0;
             RETURN;
+        END IF;
+        IF facts.shared THEN
+            BEGIN
+                changed := coalesce(idivm.refresh_one(view_id, false, bounded => true), 0);
+                RETURN;
+            EXCEPTION WHEN SQLSTATE 'IV002' THEN
+                NULL;
+            END;
         END IF;
         PERFORM idivm.hold_sources(facts.tables);
         changed := coalesce(idivm.refresh_one(view_id, false), 0);

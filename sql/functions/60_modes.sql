@@ -1,11 +1,19 @@
 -- Synchronous views: maintained within the statements (eager) or at the commits (on_commit) of writers.
 
--- Return the synchronous views: the views in one of these modes, and every maintained view that they read.
+-- Return whether writers share a view: each logs its changes, reads merge them, and whoever commits while no other
+-- transaction does so folds them into the content. Writers never wait for such a view.
+CREATE OR REPLACE FUNCTION idivm.is_shared(v idivm.views) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    RETURN v.maintain = 'eager' AND v.read_from IS NOT NULL;
+COMMENT ON FUNCTION idivm.is_shared(idivm.views) IS 'whether concurrent writers share an eager view';
+
+-- Return the synchronous views: the views in one of these modes that writers do not share, and every maintained view that
+-- they read.
 CREATE OR REPLACE FUNCTION idivm.synchronous_views(modes text[] DEFAULT '{eager,on_commit}') RETURNS SETOF integer
     LANGUAGE sql STABLE
 BEGIN ATOMIC
     WITH RECURSIVE synchronous(id) AS (
-        SELECT v.id FROM idivm.views v WHERE v.maintain = ANY (modes) AND v.status <> 'building'
+        SELECT v.id FROM idivm.views v WHERE v.maintain = ANY (modes) AND v.read_from IS NULL AND v.status <> 'building'
       UNION
         SELECT lower_view.id
         FROM synchronous k
@@ -16,7 +24,8 @@ BEGIN ATOMIC
     SELECT id FROM synchronous;
 END;
 
--- Return the synchronous views that depend on a table, lower views first.
+-- Return the synchronous views that depend on a table, lower views first. Those at the commit include the shared views, as
+-- negative numbers.
 CREATE OR REPLACE FUNCTION idivm.duties(OUT source integer, OUT eager integer[], OUT on_commit integer[]) RETURNS SETOF record
     LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -34,6 +43,10 @@ BEGIN ATOMIC
         FROM depends d
         WHERE d.view IN (SELECT idivm.synchronous_views())
         GROUP BY d.source, d.view
+      UNION ALL
+        SELECT vs.source, -v.id, 0, false
+        FROM idivm.views v JOIN idivm.view_sources vs ON vs.view = v.id
+        WHERE idivm.is_shared(v) AND v.status <> 'building' AND v.id NOT IN (SELECT idivm.synchronous_views())
     )
     SELECT d.source,
            coalesce(array_agg(d.view ORDER BY d.depth, d.view) FILTER (WHERE d.is_eager), '{}'),
@@ -194,13 +207,18 @@ CREATE OR REPLACE FUNCTION idivm.commit_begins() RETURNS trigger
 AS $$
 DECLARE
     state record := idivm.writer();
-    pending integer[] := idivm.in_order(state.queued || new.views);
+    shared integer[] := idivm.ascending(state.queued || new.views);
+    pending integer[] := '{}';
     log integer;
 BEGIN
+    IF NOT 0 > ALL (shared) THEN
+        pending := idivm.in_order(ARRAY(SELECT id FROM unnest(shared) AS id WHERE id > 0));
+        shared := ARRAY(SELECT id FROM unnest(shared) AS id WHERE id < 0);
+    END IF;
     DELETE FROM idivm.commits c WHERE c.ctid = new.ctid;
     IF state.open > 0 THEN
         -- SET CONSTRAINTS ran within a statement: the end of the statement is early enough.
-        PERFORM idivm.note_writer(state.open, state.pending || pending, state.later, NULL);
+        PERFORM idivm.note_writer(state.open, state.pending || pending, state.later || shared, NULL);
     ELSE
         -- Changes after this, by another trigger at the commit, are queued again.
         PERFORM idivm.clear_writer();
@@ -211,6 +229,7 @@ BEGIN
         IF pending <> '{}' THEN
             PERFORM idivm.refresh_synchronous(pending);
         END IF;
+        PERFORM idivm.fold(-id) FROM unnest(shared) AS id;
     END IF;
     -- Where nobody refreshes, writers collect logs: occasionally, and at the commit, because the emptied segment is
     -- locked until then. A transaction that may stay prepared for hours does not collect.
@@ -226,6 +245,94 @@ BEGIN
     RETURN NULL;
 END
 $$;
+
+-- Return whether this session leaves shared views to other writers for now.
+CREATE OR REPLACE FUNCTION idivm.leaves_folding() RETURNS boolean
+    LANGUAGE sql STABLE
+    RETURN coalesce(nullif(current_setting('idivm.fold_after', true), '')::bigint
+                    > extract(epoch FROM clock_timestamp()) * 1000, false);
+COMMENT ON FUNCTION idivm.leaves_folding() IS 'whether this session leaves shared views to other writers for now';
+
+-- Leave shared views to other writers for 100 milliseconds, where there are many. The setting is for speed alone.
+CREATE OR REPLACE FUNCTION idivm.leave_folding() RETURNS void
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM set_config('idivm.fold_after', (extract(epoch FROM clock_timestamp()) * 1000 + 100)::bigint::text, false);
+END
+$$;
+COMMENT ON FUNCTION idivm.leave_folding() IS 'leaves shared views to other writers for 100 milliseconds';
+
+-- Fold the pending changes of a shared view into its content at the commit of a writer, with the changes of this
+-- transaction. If another transaction does so, or a refresh runs, leave them to it: reads merge them. Many concurrent
+-- writers fold at most fifty times a second, so that each has little to do with it. A transaction with a fixed snapshot
+-- would conflict with the others, and one that is prepared or has SET CONSTRAINTS within a function may hold the lock of
+-- the view for long. Where the tables are needed, they are locked if nobody else writes them.
+CREATE OR REPLACE FUNCTION idivm.fold(view_id integer) RETURNS bigint
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    own CONSTANT xid8 := pg_current_xact_id();
+    seen CONSTANT pg_snapshot := pg_current_snapshot();
+    stack text;
+    source regclass;
+    state text;
+    reason text;
+    hint text;
+BEGIN
+    GET DIAGNOSTICS stack = PG_CONTEXT;
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
+       OR current_query() ~* '\m(prepare|constraints)\M'
+       OR current_setting('session_replication_role') = 'replica' AND current_setting('max_prepared_transactions') <> '0'
+       OR stack ~ E'commit_begins\\(\\)[^\n]*\n' THEN
+        RETURN NULL;
+    END IF;
+    IF pg_snapshot_xmin(seen) < own OR pg_snapshot_xmax(seen) > own THEN
+        -- Other transactions write.
+        PERFORM idivm.leave_folding();
+        IF EXISTS (SELECT FROM idivm.watermarks w
+                   WHERE w.view = view_id AND w.refreshed_at > clock_timestamp() - interval '20 milliseconds') THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    IF NOT pg_try_advisory_xact_lock(idivm.lock_class(), view_id) THEN
+        RETURN NULL;
+    END IF;
+    BEGIN
+        RETURN idivm.refresh_one(view_id, true, bounded => true);
+    EXCEPTION WHEN SQLSTATE 'IV002' THEN
+        NULL;
+    WHEN OTHERS THEN
+        GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, reason = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+        IF idivm.ends_refresh(state) THEN
+            RAISE;
+        END IF;
+        reason := idivm.note_error(view_id, state, reason, hint);
+        RETURN NULL;
+    END;
+    BEGIN
+        FOR source IN
+            SELECT s.relation FROM idivm.view_sources vs JOIN idivm.sources s ON s.id = vs.source
+            WHERE vs.view = view_id ORDER BY s.relation
+        LOOP
+            EXECUTE format('LOCK TABLE %s IN SHARE MODE NOWAIT', source);
+        END LOOP;
+        RETURN idivm.refresh_one(view_id, true);
+    EXCEPTION WHEN lock_not_available OR insufficient_privilege THEN
+        -- idivm serve, or any refresh, recomputes the view; reads run its query.
+        UPDATE idivm.views v SET status = 'invalid' WHERE v.id = view_id AND v.status = 'ready';
+    WHEN OTHERS THEN
+        GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, reason = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+        IF idivm.ends_refresh(state) THEN
+            RAISE;
+        END IF;
+        reason := idivm.note_error(view_id, state, reason, hint);
+    END;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION idivm.fold(integer) IS
+    'folds the pending changes of a view that writers share into its content, unless another transaction does';
 
 -- CREATE OR REPLACE cannot replace a constraint trigger.
 DO $trigger$
@@ -254,7 +361,7 @@ BEGIN
         SELECT DISTINCT vs.source FROM idivm.view_sources vs JOIN idivm.views v ON v.id = vs.view
         WHERE v.id IN (SELECT idivm.synchronous_views())
               AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_xid')) IS NULL
-           OR v.maintain = 'on_read' AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_cut')) IS NULL
+           OR v.read_from IS NOT NULL AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_cut')) IS NULL
         ORDER BY vs.source);
     -- Other tables need no index.
     to_drop := ARRAY(
@@ -262,7 +369,7 @@ BEGIN
         WHERE c.relnamespace = 'idivm_log'::regnamespace AND c.relkind = 'i' AND c.relname ~ '^s[0-9]+_[ab]_(xid|cut|[on]_)'
           AND substring(c.relname, '^s([0-9]+)')::integer NOT IN (
               SELECT vs.source FROM idivm.view_sources vs JOIN idivm.views v ON v.id = vs.view
-              WHERE v.maintain = 'on_read'
+              WHERE v.read_from IS NOT NULL
                  OR c.relname ~ '_xid$' AND v.id IN (SELECT idivm.synchronous_views()))
         ORDER BY c.oid);
     IF to_index <> '{}' OR to_drop <> '{}' THEN
@@ -442,7 +549,7 @@ BEGIN
     IF pending <> '{}' AND idivm.is_apply_worker() THEN
         -- TRUNCATE, and the statements of triggers that fire in a worker. It may have prepared a transaction that holds
         -- the locks of these views, and it commits this transaction before it ends the prepared one.
-        later := idivm.in_order(pending || later);
+        later := idivm.ascending(pending || later);
         pending := '{}';
     END IF;
     later := state.later || later;
@@ -455,16 +562,18 @@ BEGIN
     END IF;
     done := idivm.note_writer(0, '{}', '{}', coalesce(state.queued, '{}') || later) IS NULL;
     IF state.queued IS NULL OR NOT later <@ state.queued THEN
-        IF idivm.may_defer() THEN
+        IF 0 > ALL (later) AND idivm.leaves_folding() THEN
+            NULL;
+        ELSIF idivm.may_defer() THEN
             INSERT INTO idivm.commits (views) VALUES (later);
         ELSE
-            pending := idivm.past_prepared(idivm.in_order(pending || later));
+            pending := idivm.past_prepared(idivm.in_order(pending || ARRAY(SELECT id FROM unnest(later) AS id WHERE id > 0)));
             done := idivm.clear_writer() IS NULL;
             -- The transaction continues to write while it holds the locks of these views, and other views may become
             -- pending. So it takes all locks now, in the common order.
             done := pending = '{}'
                 OR idivm.hold_still('{}', '', ARRAY(SELECT idivm.synchronous_views()),
-                                    EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager')) IS NULL;
+                                    EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager' AND v.read_from IS NULL)) IS NULL;
         END IF;
     END IF;
     IF pending <> '{}' THEN

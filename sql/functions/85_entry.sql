@@ -39,7 +39,8 @@ BEGIN ATOMIC
         ('factorizable', ''),
         ('initialise', '^(postgresql|spark)$'),
         ('on_drop', '^(note|restore)$'),
-        ('on_error', '^(continue|raise)$');
+        ('on_error', '^(continue|raise)$'),
+        ('shared', '^(auto|off)$');
 END;
 COMMENT ON FUNCTION idivm.option_patterns() IS 'the options of maintained views, with a pattern of their values';
 

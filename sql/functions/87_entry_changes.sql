@@ -289,9 +289,10 @@ BEGIN
         WHERE u.relation = view;
     ELSE
         SELECT * INTO v FROM idivm.views planned WHERE planned.id = view_id;
-        -- An on_read view has another relation, which the orchestrator creates.
+        -- A view whose reads merge changes has another relation, which the orchestrator creates.
         IF idivm.may_change_catalog() AND wanted - light = '{}'
-           AND (mode = v.maintain OR 'on_read' NOT IN (mode, v.maintain)) IS NOT FALSE THEN
+           AND (mode = v.maintain OR mode <> 'on_read' AND v.read_from IS NULL) IS NOT FALSE
+           AND NOT (v.read_from IS NOT NULL AND wanted ?| '{feed,on_error}') THEN
             IF mode <> v.maintain THEN
                 PERFORM idivm.change_mode(view, view_id, mode);
             END IF;
@@ -352,6 +353,7 @@ CREATE OR REPLACE FUNCTION idivm.pause_view(view regclass) RETURNS void
 AS $$
 DECLARE
     view_id integer := idivm.own_view(view);
+    before record;
     mode text;
 BEGIN
     UPDATE idivm.unplanned_views u SET paused = true WHERE u.relation = view;
@@ -359,9 +361,11 @@ BEGIN
         RETURN;
     END IF;
     PERFORM idivm.refuse_guest('pause', view);
-    SELECT v.maintain INTO mode FROM idivm.views v WHERE v.id = view_id AND v.paused_mode IS NULL;
-    -- A read of an on_read view is current, whoever refreshes it.
-    IF mode NOT IN ('deferred', 'on_read') THEN
+    SELECT v.maintain, v.read_from IS NOT NULL AS merges INTO before
+    FROM idivm.views v WHERE v.id = view_id AND v.paused_mode IS NULL;
+    mode := before.maintain;
+    -- A read that merges changes is current, whoever refreshes the view.
+    IF mode <> 'deferred' AND NOT before.merges THEN
         PERFORM idivm.change_mode(view, view_id, 'deferred');
     END IF;
     UPDATE idivm.views v SET paused_mode = mode WHERE v.id = view_id AND v.paused_mode IS NULL;
@@ -375,6 +379,7 @@ AS $$
 DECLARE
     view_id integer := idivm.own_view(view);
     mode text;
+    merges boolean;
 BEGIN
     UPDATE idivm.unplanned_views u SET paused = false, asked_at = clock_timestamp() WHERE u.relation = view;
     IF FOUND THEN
@@ -384,8 +389,8 @@ BEGIN
     UPDATE idivm.views v SET paused_mode = NULL
     FROM idivm.views before
     WHERE v.id = view_id AND before.id = v.id AND before.paused_mode IS NOT NULL
-    RETURNING before.paused_mode INTO mode;
-    IF mode NOT IN ('deferred', 'on_read') THEN
+    RETURNING before.paused_mode, before.read_from IS NOT NULL INTO mode, merges;
+    IF mode <> 'deferred' AND NOT merges THEN
         PERFORM idivm.change_mode(view, view_id, mode);
     END IF;
 END

@@ -2,7 +2,9 @@
 -- call.
 
 REVOKE EXECUTE ON ROUTINE
-    idivm.refresh_one(integer, boolean, boolean),
+    idivm.fold(integer),
+    idivm.leave_folding(),
+    idivm.refresh_one(integer, boolean, boolean, boolean),
     idivm.refresh_each(integer[]),
     idivm.refresh_synchronous(integer[]),
     idivm.capture_like(integer, regclass, integer, regclass, integer),

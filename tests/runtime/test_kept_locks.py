@@ -32,7 +32,9 @@ def pair(orc):
         """
     )
     for table in "ab":
-        orc.create_view(f"soon_{table}", f"SELECT sum(n) AS s FROM {table}", maintain="eager")
+        orc.create_view(
+            f"soon_{table}", f"SELECT sum(n) AS s FROM {table}", maintain="eager", shared="off"
+        )
         orc.create_view(f"late_{table}", f"SELECT sum(n) AS s FROM {table}", maintain="on_commit")
     return orc
 
@@ -189,7 +191,7 @@ def both_right(orc):
 
 def test_a_writer_and_a_truncation_of_another_table_of_an_eager_view(joined, session):
     joined.alter_view("over", maintain="eager")
-    joined.create_view("alone", "SELECT id FROM c", maintain="eager")
+    joined.create_view("alone", "SELECT id FROM c", maintain="eager", shared="off")
     writer, emptier = session(), session()
     writer("INSERT INTO c VALUES (1)")
     emptier.starts("TRUNCATE a", joined.connection)

@@ -254,7 +254,7 @@ def modelled(orc):
             if len(view.tables) == 1
             else "SELECT id, a.n AS n, b.n AS m FROM a JOIN b USING (id)"
         )
-        orc.create_view(view.name, query, maintain=view.mode)
+        orc.create_view(view.name, query, maintain=view.mode, shared="off")
     return orc
 
 

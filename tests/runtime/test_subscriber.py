@@ -187,7 +187,7 @@ def test_changes_beside_a_prepared_transaction(
     with orchestrator.connect(replicated.dsn) as orc:
         orc.execute(KEPT)
         orc.execute(
-            "CREATE VIEW places WITH (maintain = eager) AS"
+            "CREATE VIEW places WITH (maintain = eager, shared = off) AS"
             " SELECT place, count(*) AS n FROM visits GROUP BY place"
         )
     replicated.subscribe("two_phase = on")

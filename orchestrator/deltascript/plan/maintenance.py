@@ -21,7 +21,7 @@ from orchestrator.deltascript.plan.costs import (
 )
 from orchestrator.deltascript.plan.enumeration import Enumeration, Partitioning
 from orchestrator.deltascript.plan.merged import Merged
-from orchestrator.deltascript.plan.steps import Step
+from orchestrator.deltascript.plan.steps import Apply, Assign, ReplaceContent, Step
 from orchestrator.deltascript.plan.stored import decoded, encoded
 from orchestrator.deltascript.plan.strategy import Strategy
 from orchestrator.deltascript.plan.tables import (
@@ -37,7 +37,7 @@ from orchestrator.deltascript.plan.tables import (
 ON_READ = "on_read"
 """The mode in which a read merges pending changes."""
 
-VERSION = 4
+VERSION = 5
 """The version of the stored form of plans. A view with another version is planned again."""
 
 
@@ -110,7 +110,7 @@ class Program:
     applied: tuple[int, ...] = ()
     """The sources, by oid, whose changes are always applied, however many there are."""
     merged: Merged | None = None
-    """What a read shows while changes are pending, if the view is maintained on reading."""
+    """What a read shows while changes are pending, if reads merge them."""
     not_merged: str = ""
     """Why there is no such query."""
 
@@ -148,6 +148,21 @@ class Program:
     def is_stored(self) -> bool:
         """Whether a table holds the rows of the view."""
         return not isinstance(self.state(self.content), StateView)
+
+    @property
+    def reads_log_alone(self) -> bool:
+        """Whether a refresh of few changes reads the log of a single table, and otherwise states.
+
+        Such a refresh needs no snapshot that all its statements share.
+        """
+        steps = [step for step in self.script if isinstance(step, Assign | Apply)]
+        return (
+            len(self.sources) == 1
+            and not self.sources[0].is_own
+            and not self.time_dependent
+            and not any(isinstance(step, ReplaceContent) for step in self.script)
+            and not any(step.query.sources for step in steps)
+        )
 
     @property
     def content_stands_alone(self) -> bool:
@@ -206,8 +221,8 @@ class MaintenancePlan:
 
     @property
     def merges(self) -> bool:
-        """Whether a read merges the content with pending changes."""
-        return self.maintain == ON_READ
+        """Whether a read merges the content with pending changes: with `on_read`, and if writers share an eager view."""
+        return self.program.merged is not None
 
     @property
     def strategy(self) -> str:

@@ -70,6 +70,11 @@ class Source:
         return self.schema == "idivm_def"
 
     @property
+    def is_own(self) -> bool:
+        """Whether this is no table of a user, but a clock or the content of a view."""
+        return self.is_clock or self.schema == "idivm_state"
+
+    @property
     def keyed(self) -> bool:
         """Whether a key identifies rows, and not their content."""
         return any(column.in_key for column in self.columns)

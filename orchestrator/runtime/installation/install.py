@@ -334,8 +334,11 @@ def _fill(
     names = bound(connection, names)
     # Publish while there are no writers if writers maintain the view, or maintained the replaced view. The
     # same holds if other views read it, because these are planned again with it.
-    kept = {plan.maintain, *([replaced.maintain] if replaced else [])}
-    by_writers = not kept <= modes.BY_REFRESHES or bool(readers)
+    kept = plan.maintain != modes.DEFERRED and not plan.merges
+    kept_before = (
+        replaced is not None and replaced.maintain != modes.DEFERRED and replaced.read_from is None
+    )
+    by_writers = kept or kept_before or bool(readers)
     attempts = ATTEMPTS if new.waiting or new.adopted else 1
     content_only = initialise is None and _waits_with_states(connection, new, plan)
     progress.reach(connection, names.view, "compute")
@@ -372,7 +375,7 @@ def _fill(
             progress.reach(connection, names.view, "publish")
             connection.execute(
                 "INSERT INTO idivm.watermarks (view, mark, cluster, refreshed_at, content_only)"
-                " VALUES (%s, ROW(coalesce(%s::pg_snapshot, pg_current_snapshot()), NULL, NULL)::idivm.watermark,"
+                " VALUES (%s, ROW(coalesce(%s::pg_snapshot, pg_current_snapshot()), NULL, NULL, NULL)::idivm.watermark,"
                 " idivm.cluster(), now(), %s)",
                 [names.id, snapshot, content_only],
             )

@@ -22,9 +22,6 @@ from orchestrator.runtime.installation import feeds
 
 DEFERRED = "deferred"
 
-BY_REFRESHES = frozenset({DEFERRED, ON_READ})
-"""The modes in which writers only log their changes."""
-
 
 def is_synchronous(connection: Connection[Any], view_id: int) -> bool:
     """Return whether writers keep a view up to date, because of its own mode or the mode of a view that reads it."""
@@ -121,10 +118,13 @@ def altered(view: ViewInfo, given: tuple[tuple[str, str], ...]) -> ParsedOptions
 def asks_for_another_plan(view: ViewInfo, options: ParsedOptions) -> bool:
     """Return whether options require another plan than the options that a view was planned with."""
     before = parse_options(view.options.items())
-    if options.maintain != before.maintain and ON_READ in (options.maintain, before.maintain):
+    program, shares = view.plan.program, options.may_be_shared
+    if (options.maintain, shares) != (before.maintain, before.may_be_shared) and (
+        view.plan.merges or options.maintain == ON_READ or (shares and program.reads_log_alone)
+    ):
         # Its readers see another relation, and not every plan has one.
         return True
-    if options.feed == "on" and not view.plan.program.is_stored:
+    if options.feed == "on" and not program.is_stored:
         return True
     return (
         replace(

@@ -301,7 +301,11 @@ def _restate(
     In that case, return the name of the relation with the old content, which may not exist any more.
     """
     kept = view.is_planned and plan.program.layout == view.plan.program.layout and not afresh
+    turned = plan.merges != (view.read_from is not None)
     old = fitted_name(names.view, f"_before_{names.id}")
+    if turned and not plan.merges:
+        # From now on, each of them writes the content.
+        connection.execute("SELECT idivm.hold_writers(%s)", [[view.id]])
     if not kept and view.base is not None:
         connection.execute(
             SQL("ALTER TABLE {} RENAME TO {}").format(
@@ -325,19 +329,30 @@ def _restate(
         for statement in reads.create_read_views(plan.program, names):
             connection.execute(statement)
     merged.create_relation(connection, names, plan)
-    if kept:
+    if kept and not turned:
         return None
     if view.options.get("relation") != "table":
-        catalog_take_over.make_indexes(
-            connection, view.oid, view.id, names.state(plan.program.content)
-        )
+        if not kept:
+            catalog_take_over.make_indexes(
+                connection, view.oid, view.id, names.state(plan.program.content)
+            )
         for statement in shown.statements(connection, plan, names, SQL(view.relation)):
             connection.execute(statement)
+    read_from = names.state(reads.ON_READ).as_string(connection) if plan.merges else None
     connection.execute(
-        "UPDATE idivm.views SET relation = %s::regclass, state = %s::regclass WHERE id = %s",
-        [view.relation, names.state(plan.program.content).as_string(connection), view.id],
+        "UPDATE idivm.views SET relation = %s::regclass, state = %s::regclass, read_from = %s::regclass WHERE id = %s",
+        [
+            view.relation,
+            names.state(plan.program.content).as_string(connection),
+            read_from,
+            view.id,
+        ],
     )
-    return Identifier("idivm_state", old)
+    if turned:
+        if not plan.merges:
+            connection.execute("SELECT idivm.drop_read_views(%s)", [view.id])
+        modes.sync(connection)
+    return None if kept else Identifier("idivm_state", old)
 
 
 def replan_readers(connection: Connection[Any], readers: Sequence[int]) -> None:

@@ -48,6 +48,7 @@ from orchestrator.engine.width import too_wide
 from orchestrator.strategies.idiff import rules
 from orchestrator.strategies.idiff.bags import numbered, unnumbered
 from orchestrator.strategies.idiff.conditional import conditional_columns
+from orchestrator.strategies.idiff.failing import may_fail
 from orchestrator.strategies.idiff.merged import merged
 from orchestrator.strategies.idiff.picked import (
     maintain_first_rows,
@@ -177,7 +178,7 @@ class _Composition:
         ]
         maintained = request.maintained_by(self.strategy, states, script, self.composer.variables)
         read: Merged | Unsupported | None = None
-        if request.maintain == ON_READ:
+        if request.maintain == ON_READ or self._can_be_shared(maintained):
             read = merged(self.root, identified.columns, self.composer, request.columns)
         return replace(
             maintained,
@@ -189,6 +190,17 @@ class _Composition:
                 not_merged=str(read) if isinstance(read, Unsupported) else "",
             ),
             evidence=replace(maintained.evidence, notes=tuple(dict.fromkeys(self.composer.notes))),
+        )
+
+    def _can_be_shared(self, plan: MaintenancePlan) -> bool:
+        """Return whether writers can share an eager view.
+
+        If an expression fails for a change, an eager view keeps its content, but a read that merges changes fails.
+        """
+        return (
+            self.request.may_be_shared
+            and plan.program.reads_log_alone
+            and not any(may_fail(operator) for operator in walk(self.root))
         )
 
     def _written(self, state: StateTable) -> StateTable:
