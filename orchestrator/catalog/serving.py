@@ -28,7 +28,9 @@ _STANDING = """
         SELECT s.id FROM idivm.sources s JOIN idivm.views v ON s.relation = to_regclass('idivm_def.c' || v.id)
         WHERE v.has_clock
     )
-    SELECT v.id, coalesce(v.relation::text, v.name), v.options ->> 'staleness',
+    SELECT v.id, coalesce(v.relation::text, v.name),
+           -- Writers fold most changes of a shared view into its content themselves.
+           coalesce(v.options ->> 'staleness', CASE WHEN idivm.is_shared(v) THEN '5 s' END),
            v.time_dependent OR coalesce(bool_or(b.time_dependent), false),
            coalesce(array_agg(d.source) FILTER (WHERE d.below IS NULL AND c.source IS NULL), '{}'),
            coalesce(array_agg(c.source) FILTER (WHERE d.below IS NULL AND c.source IS NOT NULL), '{}'),

@@ -93,6 +93,15 @@ def load_source(connection: Connection[Any], source_id: int) -> Captured:
     return Captured(source_id, SQL(relation), named, placeholder)
 
 
+def is_read_within_bounds(connection: Connection[Any], source_id: int) -> bool:
+    """Return whether refreshes can read the changes of a source that one snapshot sees, as of this version."""
+    row = connection.execute(
+        "SELECT pg_get_function_sqlbody(to_regproc(format('idivm_log.%%I', %s::text))) LIKE '%%is_within%%'",
+        [f"s{source_id}_pending_changes"],
+    ).fetchone()
+    return row == (True,)
+
+
 def sources_without_capture(connection: Connection[Any], among: Collection[int]) -> list[int]:
     """Return the sources whose capture has lost a part."""
     rows = connection.execute(

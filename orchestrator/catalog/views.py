@@ -404,9 +404,9 @@ def rebuilt_as_of(connection: Connection[Any], view_id: int, snapshot: str) -> N
     The caller must have prevented refreshes of the view since that snapshot.
     """
     connection.execute(
-        "UPDATE idivm.watermarks SET content_only = false, mark = ROW(%s::pg_snapshot, NULL, NULL, NULL)::idivm.watermark,"
-        " cluster = idivm.cluster(), refreshed_at = clock_timestamp(), refreshes = refreshes + 1"
-        " WHERE view = %s",
+        "UPDATE idivm.watermarks SET content_only = false, cluster = idivm.cluster(),"
+        " mark = ROW(%s::pg_snapshot, NULL, NULL, NULL)::idivm.watermark,"
+        " refreshed_at = clock_timestamp(), refreshes = refreshes + 1 WHERE view = %s",
         [snapshot, view_id],
     )
     connection.execute(

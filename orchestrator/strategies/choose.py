@@ -14,6 +14,7 @@ from dataclasses import replace
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.deltascript.plan import (
     CACHE,
+    EAGER,
     ON_READ,
     Estimate,
     MaintenancePlan,
@@ -70,6 +71,31 @@ _BECAUSE = {
 
 def choose(request: PlanningRequest, wanted: str) -> MaintenancePlan:
     """Return the plan of the wanted strategy, or for `auto` of the cheapest."""
+    plan = _chosen(request, wanted)
+    if request.maintain != EAGER:
+        return plan
+    note = _on_writers(request, plan)
+    reasons = (
+        replace(reason, because=f"{reason.because}; {note}") if reason.taken else reason
+        for reason in plan.evidence.reasons
+    )
+    return replace(plan, evidence=replace(plan.evidence, reasons=tuple(reasons)))
+
+
+def _on_writers(request: PlanningRequest, plan: MaintenancePlan) -> str:
+    """Return whether writers share an eager view, and why not."""
+    if plan.merges:
+        return "no writer waits for another, and reads merge what no writer has added to the content yet"
+    if not request.may_be_shared:
+        reason = "an option asks for it"
+    elif len(request.sources) > 1:
+        reason = "a refresh reads several tables"
+    else:
+        reason = plan.program.not_merged or "a refresh reads the table"
+    return f"writers run one at a time: {reason.removesuffix(': ')}"
+
+
+def _chosen(request: PlanningRequest, wanted: str) -> MaintenancePlan:
     names = ["auto", *map(str, STRATEGIES)]
     if wanted not in names:
         known = ", ".join(names)

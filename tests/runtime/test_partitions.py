@@ -21,7 +21,8 @@ def plain(orc, connect):
         CREATE TABLE first PARTITION OF p FOR VALUES FROM (0) TO (100);
         CREATE TABLE second PARTITION OF p FOR VALUES FROM (100) TO (200);
         INSERT INTO p VALUES (1, 1), (101, 101);
-        CREATE VIEW soon WITH (maintain = eager) AS SELECT k, w FROM p;
+        CREATE VIEW soon WITH (maintain = eager, shared = off) AS SELECT k, w FROM p;
+        CREATE VIEW common WITH (maintain = eager) AS SELECT k FROM p;
         CREATE VIEW later WITH (maintain = on_commit) AS SELECT count(*) AS n, sum(w) AS w FROM p;
         CREATE VIEW at_last AS SELECT k FROM p WHERE w > 0;
         """
@@ -44,6 +45,8 @@ def test_rows_written_to_a_new_partition_directly(orc, plain):
     plain.execute(COMES)
     plain.execute("INSERT INTO third VALUES (201, 201)")
     assert rows_of_soon(plain) == [1, 101]
+    # Reads of a view that writers share notice it themselves.
+    assert plain.execute("SELECT k FROM common ORDER BY k").fetchall() == [(1,), (101,), (201,)]
     view = orc.view("soon")
     assert view.status == "invalid"
     assert "third does not carry capture yet" in view.trouble
@@ -53,7 +56,7 @@ def test_rows_written_to_a_new_partition_directly(orc, plain):
     assert orc.view("soon").status == "invalid"
     orc.refresh()
     assert {v.name: (v.status, v.trouble) for v in orc.views()} == dict.fromkeys(
-        ("soon", "later", "at_last"), ("ready", None)
+        ("soon", "common", "later", "at_last"), ("ready", None)
     )
     plain.execute("INSERT INTO third VALUES (202, 202)")
     assert rows_of_soon(plain) == [1, 101, 201, 202]
@@ -120,7 +123,7 @@ def test_after_the_event_trigger_writes_are_followed_without_a_rebuild(orc, watc
     plain = watched
     plain.execute(COMES)
     orc.connection.execute("CALL idivm.refresh_all()")
-    assert [v.status for v in orc.views()] == ["ready"] * 3
+    assert [v.status for v in orc.views()] == ["ready"] * 4
     plain.execute("INSERT INTO p VALUES (203, 3); INSERT INTO third VALUES (204, 4)")
     kinds = plain.execute(
         "SELECT DISTINCT op::text FROM idivm_log.s1 WHERE seq > (SELECT max(seq) - 2 FROM idivm_log.s1)"

@@ -37,7 +37,9 @@ def session(connect):
 
 
 def shared(orc: Any) -> set[str]:
-    rows = orc.connection.execute("SELECT relation::text FROM idivm.views v WHERE idivm.is_shared(v)")
+    rows = orc.connection.execute(
+        "SELECT relation::text FROM idivm.views v WHERE idivm.is_shared(v)"
+    )
     return {name for (name,) in rows}
 
 

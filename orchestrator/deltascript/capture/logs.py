@@ -267,7 +267,8 @@ def _read_changes(source: Captured) -> Iterator[Composed]:
         "CREATE OR REPLACE FUNCTION {}(since idivm.watermark, floor xid8, ceiling xid8, consumer xid8)\n"
         "RETURNS SETOF {} LANGUAGE sql STABLE\nBEGIN ATOMIC\n"
         "    SELECT c.seq, c.xid, c.op{} FROM {} AS c\n"
-        "    WHERE c.xid >= floor AND (c.xid >= ceiling AND c.xid IS DISTINCT FROM consumer AND idivm.is_within(c.xid, since.upto)\n"
+        "    WHERE c.xid >= floor AND (c.xid >= ceiling AND c.xid IS DISTINCT FROM consumer\n"
+        "                              AND idivm.is_within(c.xid, since.upto)\n"
         "                              OR idivm.is_pending(c.xid, c.seq, since, {}));\nEND"
     ).format(source.log("_pending_changes"), view, columns("c", changed), view, Literal(source.id))
     yield _signed_images(source)

@@ -13,6 +13,7 @@ from orchestrator.deltascript.plan.costs import (
 )
 from orchestrator.deltascript.plan.enumeration import Enumeration, Partition, Partitioning, Walk
 from orchestrator.deltascript.plan.maintenance import (
+    EAGER,
     ON_READ,
     VERSION,
     Definition,
@@ -57,6 +58,7 @@ from orchestrator.deltascript.plan.tables import (
 __all__ = [
     "CACHE",
     "CONTENT",
+    "EAGER",
     "ON_READ",
     "TOGETHER",
     "VERSION",

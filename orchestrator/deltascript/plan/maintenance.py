@@ -34,8 +34,8 @@ from orchestrator.deltascript.plan.tables import (
     StateView,
 )
 
-ON_READ = "on_read"
-"""The mode in which a read merges pending changes."""
+EAGER, ON_READ = "eager", "on_read"
+"""The modes in which writers update the view with their statements, and in which reads merge pending changes."""
 
 VERSION = 5
 """The version of the stored form of plans. A view with another version is planned again."""
@@ -221,7 +221,7 @@ class MaintenancePlan:
 
     @property
     def merges(self) -> bool:
-        """Whether a read merges the content with pending changes: with `on_read`, and if writers share an eager view."""
+        """Whether a read merges the content with pending changes: with `on_read`, or if writers share the view."""
         return self.program.merged is not None
 
     @property

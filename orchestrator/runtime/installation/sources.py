@@ -71,7 +71,7 @@ def ensure_source(connection: Connection[Any], source: Source) -> int:
     added = [column for column in source.columns if column.attnum not in known]
     if added:
         _widen(connection, source_id, added)
-    elif not catalog.exists(connection, captured.log("_changes")):
+    elif not catalog.is_read_within_bounds(connection, source_id):
         # An earlier version captured the table.
         _run(connection, logs.read_side(captured))
     _fit_triggers(connection, source_id)

@@ -178,7 +178,9 @@ class _Composition:
         ]
         maintained = request.maintained_by(self.strategy, states, script, self.composer.variables)
         read: Merged | Unsupported | None = None
-        if request.maintain == ON_READ or self._can_be_shared(maintained):
+        if refusal := self._not_shared(maintained):
+            read = Unsupported(refusal, "")
+        elif request.maintain == ON_READ or request.may_be_shared:
             read = merged(self.root, identified.columns, self.composer, request.columns)
         return replace(
             maintained,
@@ -192,16 +194,15 @@ class _Composition:
             evidence=replace(maintained.evidence, notes=tuple(dict.fromkeys(self.composer.notes))),
         )
 
-    def _can_be_shared(self, plan: MaintenancePlan) -> bool:
-        """Return whether writers can share an eager view.
-
-        If an expression fails for a change, an eager view keeps its content, but a read that merges changes fails.
-        """
-        return (
-            self.request.may_be_shared
-            and plan.program.reads_log_alone
-            and not any(may_fail(operator) for operator in walk(self.root))
-        )
+    def _not_shared(self, plan: MaintenancePlan) -> str:
+        """Return why writers cannot share an eager view, if they may."""
+        if not self.request.may_be_shared:
+            return ""
+        if not plan.program.reads_log_alone:
+            return "a refresh reads the table"
+        if any(may_fail(operator) for operator in walk(self.root)):
+            return "an expression may fail, and the view then keeps its content"
+        return ""
 
     def _written(self, state: StateTable) -> StateTable:
         """Return a state, the content with the query as it was written if the view's own query lacks its key."""
