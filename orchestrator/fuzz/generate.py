@@ -19,6 +19,7 @@ from orchestrator.fuzz.options import (
     INPUTS,
     MODES,
     RELATIONS,
+    SHARED,
     REPRESENTATIONS,
     STRATEGIES,
     TEMPORAL_SHARE,
@@ -229,6 +230,8 @@ class _ViewMaker:
         result: tuple[tuple[str, str], ...] = (
             *(("strategy", strategy), ("maintain", mode), ("cache", cache), ("feed", feed)),
         )
+        if mode == "eager":
+            result = (*result, ("shared", self.options.choice(SHARED)))
         if self.grouped and self.options.random() < 0.7:
             result = (*result, ("refresh_group", GROUP))
         if mode != "on_read" and self.options.random() < APPEND_ONLY:

@@ -26,6 +26,9 @@ RELATIONS = ("view", "view", "table")
 FEEDS = ("off", "off", "on")
 """Values for `WITH (feed = ...)`; the feeds are replayed after each refresh."""
 
+SHARED = ("auto", "auto", "off")
+"""Values for `WITH (shared = ...)` with `maintain = eager`."""
+
 APPEND_ONLY = 0.15
 """The share of views for which some tables are declared to gain rows only, whatever happens to their rows."""
 
