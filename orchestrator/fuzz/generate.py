@@ -19,8 +19,8 @@ from orchestrator.fuzz.options import (
     INPUTS,
     MODES,
     RELATIONS,
-    SHARED,
     REPRESENTATIONS,
+    SHARED,
     STRATEGIES,
     TEMPORAL_SHARE,
 )
@@ -227,6 +227,9 @@ class _ViewMaker:
         cache = self.options.choice(CACHES)
         feed = "off" if mode == "on_read" else self.options.choice(FEEDS)
         relation = "view" if mode == "on_read" else self.options.choice(RELATIONS)
+        if mode == "eager" and self.options.random() < 0.6:
+            # Writers may share such a view.
+            feed, relation = "off", "view"
         result: tuple[tuple[str, str], ...] = (
             *(("strategy", strategy), ("maintain", mode), ("cache", cache), ("feed", feed)),
         )

@@ -88,6 +88,29 @@ def grouped_by_key(g: Grammar, depth: int) -> Query:
     return g.select(outputs, SQL(" FROM {} GROUP BY {}").format(clause.sql, listed(by)))
 
 
+def of_a_table(g: Grammar, depth: int) -> Query:
+    """Return rows of a single relation, or sums and counts of them: the queries that concurrent writers share."""
+    clause = g.sources.single(0)
+    scope = clause.scope
+    where = SQL(" WHERE {} IS NOT NULL").format(g.rng.choice(scope).sql)
+    rest = SQL(" FROM {}{}").format(clause.sql, where if g.chance(0.3) else g.where(scope, 0.3))
+    keys = [key for key in g.keys(clause) if g.chance(0.6)][:2]
+    if not keys or g.chance(0.3):
+        return g.select(g.rng.sample(scope, min(len(scope), g.rng.choice((1, 2, 3)))), rest)
+    numbers = [expr for expr in scope if expr.family in ("int", "num")]
+    sums = [
+        Expr(SQL("count(*)"), "int"),
+        Expr(SQL("count({})").format(g.rng.choice(scope).sql), "int"),
+    ]
+    for expr in g.rng.sample(numbers, min(len(numbers), 2)):
+        function = SQL(g.rng.choice(("sum({})", "avg({})"))).format(expr.sql)
+        sums.append(Expr(function, "num", keyable=False, exact=expr.exact))
+    having = SQL(" HAVING count(*) > 1") if g.chance(0.3) else SQL("")
+    by = listed([key.sql for key in keys])
+    outputs = [*keys, *g.rng.sample(sums, g.rng.randint(1, len(sums)))]
+    return g.select(outputs, SQL("{} GROUP BY {}{}").format(rest, by, having))
+
+
 def expanded(g: Grammar, depth: int) -> Query:
     """Return a query with set-returning functions in SELECT, and sometimes in GROUP BY."""
     clause = g.sources.joined(depth)
