@@ -5,13 +5,16 @@
 CREATE OR REPLACE FUNCTION idivm.lock_views(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+    ordered integer[] := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
 BEGIN
-    PERFORM idivm.lock_apart(ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id),
-                             ARRAY(SELECT id FROM idivm.synchronous_views() AS id));
+    PERFORM idivm.lock_apart(ordered, ARRAY(SELECT id FROM idivm.synchronous_views() AS id));
     -- A writer that refreshed a shared view after that snapshot would make the refresh fail.
-    UPDATE idivm.watermarks w SET quiet_until = clock_timestamp() + interval '1 second'
+    UPDATE idivm.watermarks w
+    SET quiet_until = clock_timestamp() + interval '1 second' + 2 * (
+        SELECT sum(other.seconds) FROM idivm.watermarks other WHERE other.view = ANY (ordered)) * interval '1 second'
     FROM idivm.views v
-    WHERE v.id = w.view AND idivm.is_shared(v) AND v.id IN (SELECT idivm.refresh_order(view_ids));
+    WHERE v.id = w.view AND idivm.is_shared(v) AND v.id = ANY (ordered);
 END
 $$;
 

@@ -320,7 +320,10 @@ BEGIN
         RETURN idivm.refresh_one(view_id, true);
     EXCEPTION WHEN lock_not_available OR insufficient_privilege THEN
         -- idivm serve, or any refresh, recomputes the view; reads run its query.
-        UPDATE idivm.views v SET status = 'invalid' WHERE v.id = view_id AND v.status = 'ready';
+        PERFORM FROM idivm.views v WHERE v.id = view_id AND v.status = 'ready' FOR NO KEY UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            UPDATE idivm.views v SET status = 'invalid' WHERE v.id = view_id;
+        END IF;
     WHEN OTHERS THEN
         GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, reason = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
         IF idivm.ends_refresh(state) THEN

@@ -39,7 +39,7 @@ QUERY = "SELECT bid, sum(tbalance) AS total, count(*) AS tellers FROM pgbench_te
 MODES: tuple[Mode, ...] = ("deferred", "eager", "on_commit", "on_read")
 SERVED = ("deferred", "on_read")
 
-RATE_AT_LEAST = 0.85
+RATE_AT_LEAST, EAGER_AT_LEAST = 0.85, 0.5
 LOOKUP_AT_MOST = 3.0
 
 PENDING = 1000
@@ -108,6 +108,7 @@ def _measure(
     )
     bars = (
         Bar("rate, on_read / without", measured["on_read"].ratio, ">=", RATE_AT_LEAST),
+        Bar("rate, eager / without", measured["eager"].ratio, ">=", EAGER_AT_LEAST),
         Bar("lookup, on_read / table", merged / plain, "<=", LOOKUP_AT_MOST),
     )
     return Report("fresh", described, tuple(rows), bars)
