@@ -563,11 +563,13 @@ BEGIN
     IF state.open = 0 AND later <@ state.queued AND pending = '{}' THEN
         RETURN;
     END IF;
+    IF state.queued IS NULL AND pending = '{}' AND later <> '{}' AND 0 > ALL (later) AND idivm.leaves_folding() THEN
+        done := idivm.clear_writer() IS NULL;
+        RETURN;
+    END IF;
     done := idivm.note_writer(0, '{}', '{}', coalesce(state.queued, '{}') || later) IS NULL;
     IF state.queued IS NULL OR NOT later <@ state.queued THEN
-        IF 0 > ALL (later) AND idivm.leaves_folding() THEN
-            NULL;
-        ELSIF idivm.may_defer() THEN
+        IF idivm.may_defer() THEN
             INSERT INTO idivm.commits (views) VALUES (later);
         ELSE
             pending := idivm.past_prepared(idivm.in_order(pending || ARRAY(SELECT id FROM unnest(later) AS id WHERE id > 0)));

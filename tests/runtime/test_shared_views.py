@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from bank import CHANGES, TABLES, VIEWS, kind, number_of, wrong
 from psycopg import IsolationLevel
-from psycopg.sql import SQL, Literal
+from psycopg.sql import SQL, Identifier, Literal
 from stepping import Session, differences
 
 pytestmark = pytest.mark.integration
@@ -279,6 +279,23 @@ def test_a_table_that_loses_its_key(bank, connect):
     connection.execute("DELETE FROM teller WHERE tid = 1")
     assert wrong(connection, *SHARED) == {}
     assert all(report.equal for report in bank.check())
+
+
+def test_a_session_that_leaves_the_view_to_others(bank, connect):
+    """Where many write, most transactions leave nothing but their rows in the log."""
+    connection = connect(autocommit=True)
+    connection.execute("SET idivm.fold_after = '9999999999999'")
+    for change in CHANGES[:3]:
+        connection.execute(change)
+        assert kind(connection, "sums") == "C"
+        assert wrong(connection, *SHARED) == {}
+    for table in ("writers", "commits"):
+        rows = connection.execute(SQL("SELECT count(*) FROM idivm.{}").format(Identifier(table)))
+        assert rows.fetchone() == (0,)
+    connection.execute("SET idivm.fold_after = ''")
+    connection.execute(CHANGES[3])
+    connection.execute(CHANGES[4])
+    assert kind(connection, "sums") == "N"
 
 
 def test_many_writers_at_once(bank, connect):
