@@ -25,6 +25,7 @@ from orchestrator.deltascript.plan.maintenance import (
 from orchestrator.deltascript.plan.merged import Merged
 from orchestrator.deltascript.plan.over_rows import over_rows
 from orchestrator.deltascript.plan.query import Query
+from orchestrator.deltascript.plan.ranking import RankedNode, Ranking, Sorted, Term
 from orchestrator.deltascript.plan.steps import (
     Analyse,
     Apply,
@@ -83,12 +84,15 @@ __all__ = [
     "Probe",
     "Program",
     "Query",
+    "RankedNode",
+    "Ranking",
     "ReadChanges",
     "Reason",
     "ReplaceContent",
     "Replan",
     "RowIdentity",
     "Shape",
+    "Sorted",
     "Source",
     "SourceColumn",
     "State",
@@ -98,6 +102,7 @@ __all__ = [
     "Statistics",
     "Step",
     "Strategy",
+    "Term",
     "Walk",
     "over_rows",
     "pairs_of",

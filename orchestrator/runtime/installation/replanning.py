@@ -247,7 +247,7 @@ def _possible_plan(
     given = parse_options(view.options.items())
     auto = replace(given, strategy="auto")
     for options in dict.fromkeys(
-        (given, auto, replace(auto, representation="listing", inputs=None))
+        (given, auto, replace(auto, representation="listing", inputs=None, ranked=None))
     ):
         try:
             return current_plan(connection, view, options), options
