@@ -2,7 +2,8 @@
 --
 -- A view whose rows are merged from buckets (orchestrator/runtime/enumeration/merged.py) has a relation
 -- idivm_feed.r<id>, which yields them one after the other. It reads the states with the rights of the view's owner,
--- and returns nothing to roles that may not read the view.
+-- and returns nothing to roles that may not read the view. The relation of a ranked view calls a function
+-- (orchestrator/runtime/enumeration/ranked.py), which reads the states through views with the same condition.
 
 -- Return the value that the relation of an enumeration is asked for. PostgreSQL plans an enumeration when its cursor
 -- is opened. The function is immutable, so that the planner replaces it by the value then, and removes conditions on
@@ -48,6 +49,14 @@ END
 $$;
 COMMENT ON FUNCTION idivm.open_enumeration(regclass, jsonb, refcursor) IS 'opens a cursor over the relation of an enumeration';
 
+-- Return the order of a ranked view as SQL over its columns.
+CREATE OR REPLACE FUNCTION idivm.ranked_by(view regclass) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT v.plan -> 'ranking' ->> 'order' FROM idivm.views v WHERE v.relation = ranked_by.view
+$$;
+COMMENT ON FUNCTION idivm.ranked_by(regclass) IS 'the order in which readers get the rows of a view with the option ranked';
+
 CREATE OR REPLACE FUNCTION idivm.enumerate(view regclass, prefix jsonb DEFAULT '{}', portal refcursor DEFAULT 'idivm_rows')
     RETURNS refcursor
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -74,9 +83,9 @@ BEGIN
        AND NOT jsonb_path_exists(prefix, '$.* ? (@ == null)') THEN
         RETURN idivm.open_enumeration(known.relation, prefix, portal);
     END IF;
-    OPEN portal FOR EXECUTE concat_ws(' WHERE ', format('SELECT * FROM %s AS t', view),
+    OPEN portal FOR EXECUTE concat_ws(' ORDER BY ', concat_ws(' WHERE ', format('SELECT * FROM %s AS t', view),
         (SELECT string_agg(CASE WHEN p.value IS NULL THEN format('t.%I IS NULL', p.key) ELSE format('t.%I = %L', p.key, p.value) END, ' AND ')
-         FROM jsonb_each_text(prefix) AS p));
+         FROM jsonb_each_text(prefix) AS p)), idivm.ranked_by(view));
     RETURN portal;
 END
 $$;
@@ -86,6 +95,8 @@ COMMENT ON FUNCTION idivm.enumerate(regclass, jsonb, refcursor) IS
 CREATE OR REPLACE FUNCTION idivm.drop_enumeration(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    node_view text;
 BEGIN
     -- CASCADE drops the relation with the states, and not the function, whose text names it.
     IF to_regprocedure(format('idivm_feed.%I(refcursor)', 'open_' || view_id)) IS NOT NULL THEN
@@ -94,6 +105,16 @@ BEGIN
     IF to_regclass(format('idivm_feed.%I', 'r' || view_id)) IS NOT NULL THEN
         EXECUTE format('DROP VIEW idivm_feed.%I', 'r' || view_id);
     END IF;
+    IF to_regprocedure(format('idivm_feed.%I(bigint, bigint)', 'ranked_' || view_id)) IS NOT NULL THEN
+        EXECUTE format('DROP FUNCTION idivm_feed.%I(bigint, bigint)', 'ranked_' || view_id);
+    END IF;
+    -- The type of solutions reads the views over states, and was created later.
+    FOR node_view IN
+        SELECT c.oid::regclass::text FROM pg_class c
+        WHERE c.relnamespace = 'idivm_feed'::regnamespace AND c.relname ~ ('^r' || view_id || '_') ORDER BY c.oid DESC
+    LOOP
+        EXECUTE 'DROP VIEW ' || node_view;
+    END LOOP;
 END
 $$;
-COMMENT ON FUNCTION idivm.drop_enumeration(integer) IS 'drops the relation that enumerates the rows of a view';
+COMMENT ON FUNCTION idivm.drop_enumeration(integer) IS 'drops the relation that enumerates the rows of a view, and what it reads';

@@ -28,7 +28,7 @@ from orchestrator.errors import (
 )
 from orchestrator.frontend.options import ParsedOptions, parse_options
 from orchestrator.planning.view import plan_view
-from orchestrator.runtime.enumeration import merged
+from orchestrator.runtime.enumeration import relations
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.installation import feeds, indexes, modes, shown, sources, tables
 from orchestrator.runtime.installation.locks import held_apart
@@ -324,7 +324,7 @@ def _restate(
     if plan.merges:
         for statement in reads.create_read_views(plan.program, names):
             connection.execute(statement)
-    merged.create_relation(connection, names, plan)
+    relations.create(connection, names, plan)
     if kept:
         return None
     if view.options.get("relation") != "table":
