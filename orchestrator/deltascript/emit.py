@@ -282,7 +282,11 @@ def order_list(columns: Iterable[Sorted], alias: Composable = SQL("")) -> Compos
             alias,
             Identifier(item.column),
             SQL(" DESC" if item.descending else ""),
-            SQL("" if item.nulls_first == item.descending else f" NULLS {'FIRST' if item.nulls_first else 'LAST'}"),
+            SQL(
+                ""
+                if item.nulls_first == item.descending
+                else f" NULLS {'FIRST' if item.nulls_first else 'LAST'}"
+            ),
         )
         for item in columns
     )

@@ -32,7 +32,11 @@ class Summand:
     @property
     def value(self) -> Scalar:
         """The value as an exact number."""
-        text = "x::numeric" if self.default is None else f"coalesce(x::numeric, {self.default}::numeric)"
+        text = (
+            "x::numeric"
+            if self.default is None
+            else f"coalesce(x::numeric, {self.default}::numeric)"
+        )
         return filled(f"{text} * {self.factor}::numeric", x=self.column)
 
 
@@ -183,7 +187,8 @@ class _Reader:
             yield from _Reader(known_columns, self.text).summands(scalar.tree, factor)
         except UsageError as error:
             raise NotModelledError(
-                "the order reads a column that is computed when rows are read, and that is no sum", tree.name
+                "the order reads a column that is computed when rows are read, and that is no sum",
+                tree.name,
             ) from error
 
 

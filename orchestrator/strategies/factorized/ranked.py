@@ -2,8 +2,8 @@
 
 The order is a list of terms. A term is a column, or a sum of numbers of several views of the tree. Every row of a view
 has a best completion: with the first rows, in the order, that match it in the views below. The terms of the best
-completion are stored beside the row, in a state `best_...`, and sorted in an index. So the best row of all is reached by
-a lookup in each view, and each following row by a few lookups more (docs/papers.md, "Ranked enumeration").
+completion are stored beside the row, in a state `best_...`, and sorted in an index. So the best row of all is reached
+by a lookup in each view, and each following row by a few lookups more (docs/papers.md, "Ranked enumeration").
 
 Sums of vectors that are compared lexicographically keep their order if the same vector is added to both. So the best
 completion of a row consists of the best rows of the views below, for any list of terms. NULL would break this in a sum
@@ -15,10 +15,10 @@ the rows that the change reaches are looked up again, in the sorted views below.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
-from orchestrator.algebra.analysis.decimal_scale import INTEGERS
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator, SortKey
 from orchestrator.algebra.operators.dependent_join import DependentJoin
@@ -29,9 +29,8 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
-from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
-from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.deltascript.leaves import DiffScan, StateScan
+from orchestrator.algebra.scalar import Scalar, conjunction, filled
+from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import (
     MaintenancePlan,
     RankedNode,
@@ -43,48 +42,15 @@ from orchestrator.deltascript.plan import (
 from orchestrator.engine import terms
 from orchestrator.engine.recompute_parts import exchange
 from orchestrator.engine.states import Upkeep, store
+from orchestrator.strategies.factorized.nodes import Node, assign_parts, nodes_of, refuse
 from orchestrator.strategies.factorized.order import OrderTerm, Summand, parsed_order
-from orchestrator.strategies.viewtree.form import NormalForm
 from orchestrator.strategies.viewtree.hypergraph import Hypergraph
 from orchestrator.strategies.viewtree.relation import Content, Relation, columns_of, state_name
 from orchestrator.strategies.viewtree.tree import View
 from orchestrator.strategies.viewtree.views import Views
 
-
-@dataclass
-class _Node:
-    """A view that holds a part of the rows, in the tree of these views."""
-
-    view: View
-    group: tuple[str, ...]
-    """The variables that the views before it determine."""
-    below: list[_Node] = field(default_factory=list)
-    parts: dict[int, tuple[Summand, ...]] = field(default_factory=dict)
-    """The parts of terms that its own variables have, by the positions of the terms."""
-    computed: dict[int, Column] = field(default_factory=dict)
-    """The columns of its state with parts that are more than a column."""
-    best: StateScan | None = None
-    """The state with the best completions, if views below have parts of terms."""
-    values: dict[int, Column] = field(default_factory=dict)
-    """The columns of the terms of the best completion, in `best` or in the state of the view."""
-    changed: DiffScan | None = None
-    """The keys of rows whose best completion may have changed."""
-
-    def walk(self) -> Iterator[_Node]:
-        """Yield the node and the nodes below."""
-        yield self
-        for node in self.below:
-            yield from node.walk()
-
-    @property
-    def terms(self) -> tuple[int, ...]:
-        """The positions of the terms that the views of the subtree have parts of."""
-        return tuple(sorted({number for node in self.walk() for number in node.parts}))
-
-    @property
-    def has_terms_below(self) -> bool:
-        """Whether the best completion depends on views below."""
-        return any(node.terms for node in self.below)
+_Rows: TypeAlias = tuple[Operator, Mapping[str, Column]]
+"""Rows, and the columns of their keys."""
 
 
 def ranked_result(
@@ -94,110 +60,19 @@ def ranked_result(
     request, form = views.request, views.form
     if request.ranked is None:
         return None
-    _refuse(views, graph)
+    refuse(views, graph)
     names = [column.name for column in request.columns]
     shown = dict(zip(names, (scalar for _, scalar in form.outputs), strict=True))
     order = parsed_order(request.ranked, shown)
-    roots = _nodes(views, tree, result_views)
-    _assign_parts(views, order, roots, form)
+    roots = nodes_of(views, tree, result_views)
+    assign_parts(views, order, roots, form)
     return RankedResult(views, order, roots)
-
-
-def _refuse(views: Views, graph: Hypergraph) -> None:
-    """Refuse what has no sorted views, or rows that the order does not reach directly."""
-    request, form = views.request, views.form
-    for given, why, what in (
-        (request.inputs, "rows are either asked by key or read in an order", "inputs"),
-        (request.factorizable, "changes in factors have no best rows", "factorizable"),
-        (form.around is not None, "the order needs the rows themselves", "a query over the rows"),
-        (form.having != TRUE, "HAVING leaves out rows that the order has reached", str(form.having)),
-    ):
-        if given:
-            raise NotModelledError(f"a ranked view does not combine with it: {why}", what)
-    if not graph.free_connex:
-        raise NotModelledError(
-            "the best rows of a table may lead to no row of the view, as the query is not free-connex; show the columns"
-            " that join the tables, or leave a table out",
-            "ranked",
-        )
-
-
-def _nodes(views: Views, tree: View, result_views: Sequence[View]) -> list[_Node]:
-    """Return the tree of the views that hold the result; views that add no variable are left out."""
-    roots: list[_Node] = []
-    bound: set[str] = set()
-
-    def walk(view: View, above: tuple[_Node, ...]) -> None:
-        if view in result_views and not view.keys <= bound:
-            group = tuple(sorted(view.keys & bound))
-            node = _Node(view, group)
-            parents = [item for item in above if view.keys & bound <= item.view.keys]
-            if group and not parents:
-                raise NotModelledError("its rows follow from several views at once", view.label)
-            (parents[-1].below if group else roots).append(node)
-            bound.update(view.keys)
-            known = views.defined[view]
-            for name in group:
-                if known.keys[name] not in known.rows.not_null:
-                    raise NotModelledError("NULL would lead to rows below", name)
-            above = (*above, node)
-        for child in view.children:
-            walk(child, above)
-
-    walk(tree, ())
-    return roots
-
-
-def _assign_parts(
-    views: Views, order: Sequence[OrderTerm], roots: Sequence[_Node], form: NormalForm
-) -> None:
-    """Assign the parts of each term to the nodes that have the columns."""
-    variables = dict(form.groups)
-    nodes = [node for root in roots for node in root.walk()]
-    owners: dict[str, _Node] = {}
-    for node in nodes:
-        for name in node.view.keys:
-            owners.setdefault(name, node)
-    for number, term in enumerate(order):
-        parts: dict[int, list[Summand]] = {}
-        for summand in term.summands:
-            if summand.column not in variables:
-                raise NotModelledError("the order reads an aggregate; order by grouping columns", term.text)
-            variable = variables[summand.column]
-            node = owners[variable]
-            key = views.defined[node.view].keys[variable]
-            parts.setdefault(nodes.index(node), []).append(replace(summand, column=key))
-            if term.column is None:
-                _require_number(views, summand, term)
-        for place, summands in parts.items():
-            rows = views.defined[nodes[place].view].rows
-            for item in summands:
-                if len(parts) > 1 and item.default is None and item.column not in rows.not_null:
-                    raise NotModelledError(
-                        f"a sum over several tables is NULL where {item.column} is; declare the column NOT NULL, or"
-                        f" order by coalesce({item.column}, 0)",
-                        term.text,
-                    )
-            nodes[place].parts[number] = tuple(summands)
-
-
-def _require_number(views: Views, summand: Summand, term: OrderTerm) -> None:
-    known = views.composer.types.get(summand.column.symbol)
-    name = known.name.partition("(")[0] if known else "an unknown type"
-    if name not in INTEGERS and name != "numeric":
-        raise NotModelledError(
-            f"{summand.column} is of type {name}, and only integers and numerics are added up exactly; cast it to"
-            " numeric in the query",
-            term.text,
-        )
 
 
 class RankedResult:
     """Adds the states and steps that keep the best completion of each row."""
 
-    def __init__(
-        self, views: Views, order: Sequence[OrderTerm], roots: Sequence[_Node]
-    ) -> None:
+    def __init__(self, views: Views, order: Sequence[OrderTerm], roots: Sequence[Node]) -> None:
         """Take the views of the tree, the order, and the roots of the nodes, to which parts of terms are assigned."""
         self.views, self.composer, self.order, self.roots = views, views.composer, order, roots
         self.nodes = [node for root in roots for node in root.walk()]
@@ -256,7 +131,7 @@ class RankedResult:
     def _new_column(self) -> Column:
         return Column(self.composer.symbols.fresh("idivm_best"), "numeric")
 
-    def _completed(self, node: _Node, rows: Operator, keys: dict[str, Column]) -> Operator:
+    def _completed(self, node: Node, rows: Operator, keys: Mapping[str, Column]) -> Operator:
         """Return rows of a view with the terms of their best completion, given the columns of its keys."""
         own = {column: keys[name] for name, column in self.views.defined[node.view].keys.items()}
         parts: dict[int, list[Scalar]] = {}
@@ -285,10 +160,13 @@ class RankedResult:
                 total = filled("x::numeric", x=total)
             target = node.values.setdefault(number, self._new_column())
             items.append(Item(target, total))
-        kept = (Item(new, Scalar.column(keys[name])) for name, new in self.views.defined[node.view].keys.items())
+        kept = (
+            Item(new, Scalar.column(keys[name]))
+            for name, new in self.views.defined[node.view].keys.items()
+        )
         return Projection(rows, (*kept, *items))
 
-    def _first(self, node: _Node, above: dict[str, Column]) -> tuple[Operator, dict[int, Column]]:
+    def _first(self, node: Node, above: Mapping[str, Column]) -> tuple[Operator, dict[int, Column]]:
         """Return the first row of a node for each row above, with the columns of its terms."""
         source = self._source(node)
         new = {column: self.composer.fresh(column) for column in source.columns}
@@ -303,27 +181,28 @@ class RankedResult:
         values = {number: new[node.values[number]] for number in node.terms}
         return terms.projected(first, values.values()), values
 
-    def _source(self, node: _Node) -> StateScan:
+    def _source(self, node: Node) -> StateScan:
         """Return the state in which the rows of a node are sorted."""
         return node.best or self.views.states[node.view]
 
-    def _sorted_columns(self, node: _Node) -> list[tuple[Column, Sorted]]:
-        """Return the columns by which the rows of a group are sorted."""
+    def _sorted_columns(self, node: Node) -> list[tuple[Column, Sorted]]:
+        """Return the columns by which the rows of a group are sorted: the terms, and then the keys.
+
+        The keys have the direction of the last term, so that rows after another row are often one range of an index.
+        """
         source, result = self._source(node), list[tuple[Column, Sorted]]()
         keys = self.views.defined[node.view].keys
         for number in node.terms:
             column, term = node.values[number], self.order[number]
             is_nullable = column not in source.not_null and len(self._holders(number)) == 1
             name = source.called(column)
-            result.append(
-                (column, Sorted(name, term.descending, term.nulls_first, is_nullable))
-            )
+            result.append((column, Sorted(name, term.descending, term.nulls_first, is_nullable)))
         sorted_by = {column for column, _ in result}
         for variable in sorted(keys.keys() - set(node.group)):
             column = keys[variable]
             if column not in sorted_by:
-                is_nullable = column not in source.not_null
-                result.append((column, Sorted(source.called(column), nullable=is_nullable)))
+                is_nullable, down = column not in source.not_null, self.order[-1].descending
+                result.append((column, Sorted(source.called(column), down, down, is_nullable)))
         return result
 
     def _holders(self, number: int) -> tuple[int, ...]:
@@ -344,7 +223,9 @@ class RankedResult:
                 continue
             known = self.views.defined[node.view]
             names = tuple(known.keys)
-            changes = [(delta.rows, delta.keys) for delta in self.applied.get(node.view, ())]
+            changes: list[_Rows] = [
+                (delta.rows, delta.keys) for delta in self.applied.get(node.view, ())
+            ]
             for child in node.below:
                 if child.terms:
                     changes += self._changes_above(node, child)
@@ -354,36 +235,34 @@ class RankedResult:
             branches = tuple(
                 Branch(rows, tuple(columns[name] for name in names)) for rows, columns in changes
             )
-            changed = Distinct(UnionAll(branches, keys)) if len(branches) > 1 else Distinct(
-                terms.renamed(branches[0].input, zip(branches[0].columns, keys, strict=True))
+            changed = (
+                Distinct(UnionAll(branches, keys))
+                if len(branches) > 1
+                else Distinct(
+                    terms.renamed(branches[0].input, zip(branches[0].columns, keys, strict=True))
+                )
             )
             role = node.best.role
             node.changed = self.composer.assign(f"{role}_keys", changed, keys)
-            rows, copies = self._rows_with(node, node.changed, dict(known.keys), names)
+            rows, copies = self._rows_with(node, node.changed, known.keys, names)
             completed = self._completed(node, rows, copies)
             fresh = self.composer.assign(f"{role}_after", completed, completed.columns)
             exchange(Upkeep(node.best, self.composer), node.changed, fresh)
 
-    def _changes_above(
-        self, node: _Node, child: _Node
-    ) -> list[tuple[Operator, dict[str, Column]]]:
+    def _changes_above(self, node: Node, child: Node) -> list[_Rows]:
         """Return the rows of a node whose best completion a change below may have changed."""
-        result = []
-        if child.best is not None:
-            known = dict(self.views.defined[child.view].keys)
-            deltas = [] if child.changed is None else [(child.changed, known)]
-        else:
-            deltas = [(item.rows, dict(item.keys)) for item in self.applied.get(child.view, ())]
-        for rows, keys in deltas:
-            if set(child.group) == node.view.keys:
-                result.append((rows, keys))
-            else:
-                result.append(self._rows_with(node, rows, keys, child.group))
-        return result
+        deltas: list[_Rows] = []
+        if child.best is None:
+            deltas = [(item.rows, item.keys) for item in self.applied.get(child.view, ())]
+        elif child.changed is not None:
+            deltas = [(child.changed, self.views.defined[child.view].keys)]
+        if set(child.group) == node.view.keys:
+            return deltas
+        return [self._rows_with(node, rows, keys, child.group) for rows, keys in deltas]
 
     def _rows_with(
-        self, node: _Node, changes: Operator, keys: dict[str, Column], by: Sequence[str]
-    ) -> tuple[Operator, dict[str, Column]]:
+        self, node: Node, changes: Operator, keys: Mapping[str, Column], by: Sequence[str]
+    ) -> _Rows:
         """Return the rows of a view that changes name by some variables, with the columns of its keys."""
         copy = self.views.copy(node.view)
         names = {name: self.composer.fresh(keys[name]) for name in by}
@@ -391,13 +270,11 @@ class RankedResult:
         pairs = [(names[name], copy.keys[name]) for name in by]
         state, known = self.views.states[node.view], self.views.defined[node.view]
         self.views.note_probe(state, (known.keys[name] for name in by))
-        return Join(named, copy.rows, terms.same(pairs, copy.rows.not_null)), dict(copy.keys)
+        return Join(named, copy.rows, terms.same(pairs, copy.rows.not_null)), copy.keys
 
     # The plan
 
-    def with_ranking(
-        self, plan: MaintenancePlan, variables: tuple[str, ...]
-    ) -> MaintenancePlan:
+    def with_ranking(self, plan: MaintenancePlan, variables: tuple[str, ...]) -> MaintenancePlan:
         """Return a plan with the sorted indexes, and with what readers need to know."""
         nodes = []
         indexes: dict[str, tuple[Sorted, ...]] = {}
@@ -419,7 +296,9 @@ class RankedResult:
             else state
             for state in plan.program.states
         )
-        ranking = Ranking(", ".join(term.sql for term in self.order), listed, tuple(nodes), variables)
+        ranking = Ranking(
+            ", ".join(term.sql for term in self.order), listed, tuple(nodes), variables
+        )
         return replace(plan, program=replace(plan.program, states=states), ranking=ranking)
 
 

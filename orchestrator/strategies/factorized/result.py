@@ -34,9 +34,7 @@ def joined_result(views: Views, result_views: Sequence[View]) -> Relation:
     factors = [
         (view, relation)
         for view, relation in zip(result_views, (first, *others), strict=True)
-        if not any(
-            operator in result_views for child in view.children for operator in child.walk()
-        )
+        if not any(operator in result_views for child in view.children for operator in child.walk())
     ]
     payload = {total: views.column(total) for total in views.totals}
     products = []

@@ -17,7 +17,6 @@ from itertools import chain, combinations
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.copies import copied
 from orchestrator.algebra.operators.base import Operator
-from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
@@ -112,9 +111,9 @@ class _Program:
         content = None if self.result_views else self.views.store_content(root)
         ranked = self.ranked = ranked_result(self.views, self.tree, self.result_views, self.graph)
         for view in self.tree.walk():
-            if view in self.stored and (self.result_views or view is not self.tree):
-                if ranked is None or not ranked.store(view):
-                    self.views.store(view)
+            is_stored = view in self.stored and (self.result_views or view is not self.tree)
+            if is_stored and not (ranked and ranked.store(view)):
+                self.views.store(view)
         if self.result_views:
             result = joined_result(self.views, self.result_views)
             self.views.show(result, tuple(result.keys))
