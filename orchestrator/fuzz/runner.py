@@ -144,7 +144,7 @@ class Runner(Acts):
         The function returns the view with its final options, and its strategy.
         """
         given = dict(view.options)
-        listed = {name: value for name, value in given.items() if name != "inputs"}
+        listed = {name: value for name, value in given.items() if name not in ("inputs", "ranked")}
         rest = {name: value for name, value in listed.items() if name != "append_only"}
         wanted = (given, *[listed] * (listed != given), {**rest, **_ANYHOW}, {**rest, **_ALWAYS})
         for number, options in enumerate(wanted):

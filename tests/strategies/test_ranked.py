@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import psycopg
 import pytest
 
 TABLES = """
@@ -119,3 +120,188 @@ def test_rows_come_in_order_after_every_change(orc, seed):
         assert different == [], change
         for name, (_, order) in VIEWS.items():
             require_ranked(orc, name, order)
+
+
+ROWS = "SELECT r.b, r.a, c, price, fee FROM r JOIN s USING (b)"
+
+
+def test_sql_reads_the_first_rows(orc):
+    filled(orc)
+    orc.create_view("v", ROWS, ranked="price + fee DESC, a, c")
+    wanted = orc.connection.execute("SELECT * FROM v ORDER BY price + fee DESC, a, c").fetchall()
+    with orc.connection.transaction():
+        orc.connection.execute("SELECT idivm.enumerate('v')")
+        read = orc.connection.execute("FETCH 5 FROM idivm_rows").fetchall()
+        # A cursor keeps its snapshot.
+        orc.connection.execute("DELETE FROM s; SELECT idivm.refresh('v')")
+        read += orc.connection.execute("FETCH ALL FROM idivm_rows").fetchall()
+        assert list(orc.connection.execute("SELECT * FROM v")) == []
+    assert read == wanted
+    assert list(orc.enumerate("v")) == []
+
+
+def test_rows_with_given_values_are_sorted(orc):
+    filled(orc)
+    orc.create_view("v", ROWS, ranked="price - fee DESC, a, c")
+    wanted = orc.connection.execute(
+        "SELECT * FROM v WHERE b = 2 ORDER BY price - fee DESC, a, c"
+    ).fetchall()
+    assert list(orc.enumerate("v", {"b": 2})) == wanted
+    with orc.connection.transaction():
+        orc.connection.execute("""SELECT idivm.enumerate('v', '{"b": 2}')""")
+        assert orc.connection.execute("FETCH ALL FROM idivm_rows").fetchall() == wanted
+
+
+def test_equal_rows_come_in_an_order_that_does_not_depend_on_earlier_changes(orc):
+    filled(orc)
+    orc.create_view("v", ROWS, ranked="price DESC")
+    before = list(orc.enumerate("v"))
+    orc.execute(
+        "CREATE TABLE kept AS TABLE r; DELETE FROM r WHERE b > 0; UPDATE s SET fee = fee + 1"
+    )
+    orc.refresh()
+    orc.execute("INSERT INTO r TABLE kept ON CONFLICT DO NOTHING; UPDATE s SET fee = fee - 1")
+    orc.refresh()
+    assert list(orc.enumerate("v")) == before
+
+
+def test_a_row_costs_no_more_in_a_large_join(orc):
+    orc.execute(TABLES)
+    orc.create_view("v", ROWS, ranked="price + fee DESC")
+    costs = []
+    for rows in (200, 2_000):
+        orc.execute(
+            f"INSERT INTO r SELECT i, 1, i FROM generate_series({rows // 10}, {rows}) AS i ON CONFLICT DO NOTHING;"
+            f" INSERT INTO s SELECT 1, i, i FROM generate_series({rows // 10}, {rows}) AS i ON CONFLICT DO NOTHING"
+        )
+        orc.refresh()
+        orc.connection.execute("VACUUM ANALYZE")
+        with orc.connection.transaction():
+            orc.connection.execute("SELECT idivm.enumerate('v')")
+            before = states_touched(orc.connection)
+            orc.connection.execute("FETCH 50 FROM idivm_rows")
+            costs.append(states_touched(orc.connection) - before)
+    assert costs[1] < 2 * costs[0] + 50
+
+
+def test_the_order_gives_no_right(orc, connect):
+    filled(orc)
+    orc.create_view("v", ROWS, ranked="price + fee DESC")
+    [(number,)] = orc.connection.execute("SELECT id FROM idivm.views")
+    orc.execute("DROP ROLE IF EXISTS idivm_reader; CREATE ROLE idivm_reader")
+    names = [
+        name
+        for (name,) in orc.connection.execute(
+            "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'idivm_feed'::regnamespace"
+            " AND relkind = 'v' AND relname ~ %s",
+            [f"^r{number}(_|$)"],
+        )
+    ]
+    assert len(names) == 6
+    try:
+        with orc.connection.transaction(force_rollback=True):
+            orc.connection.execute(
+                "CREATE FUNCTION pg_temp.leak(x anyelement) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS"
+                " $$ BEGIN RAISE EXCEPTION 'leaked %', x; END $$; SET LOCAL ROLE idivm_reader"
+            )
+            for name in names:
+                read = f"SELECT * FROM {name} AS n WHERE pg_temp.leak(n)"
+                assert orc.connection.execute(read).fetchall() == []
+                read = f"SELECT * FROM (SELECT 1) AS o LEFT JOIN {name} AS n ON pg_temp.leak(n)"
+                assert len(orc.connection.execute(read).fetchall()) == 1
+            read = f"SELECT * FROM idivm_feed.ranked_{number}(0, 10)"
+            assert orc.connection.execute(read).fetchall() == []
+            with pytest.raises(psycopg.errors.InsufficientPrivilege), orc.connection.transaction():
+                orc.connection.execute("SELECT idivm.enumerate('v')")
+        orc.execute("GRANT SELECT ON v TO idivm_reader")
+        with orc.connection.transaction(force_rollback=True):
+            orc.connection.execute("SET LOCAL ROLE idivm_reader; SELECT idivm.enumerate('v')")
+            assert len(orc.connection.execute("FETCH 3 FROM idivm_rows").fetchall()) == 3
+    finally:
+        orc.execute("DROP OWNED BY idivm_reader; DROP ROLE idivm_reader")
+
+
+@pytest.mark.parametrize(
+    ("query", "order", "error", "text"),
+    [
+        (ROWS, "fees", UsageError, "fees is no column of the view; it shows b, a, c, price, fee"),
+        (ROWS, "price * fee", UsageError, "price \\* fee, which is no sum of columns"),
+        (ROWS, "price LIMIT 3", UsageError, "is no order; write columns of the view"),
+        (ROWS, "1 + 2", UsageError, "is constant"),
+        (
+            DEEP,
+            "extra + fee",
+            UnsupportedError,
+            "declare the column NOT NULL, or order by coalesce",
+        ),
+        (DEEP, "rate + fee", UnsupportedError, "only integers and numerics are added up exactly"),
+        (
+            "SELECT r.a, c FROM r JOIN s USING (b) GROUP BY r.a, c",
+            "a",
+            UnsupportedError,
+            "not free-connex",
+        ),
+        (
+            "SELECT b, count(*) AS n FROM r JOIN s USING (b) GROUP BY b",
+            "n",
+            UnsupportedError,
+            "reads an aggregate; order by grouping columns",
+        ),
+        (
+            "SELECT b, lower(name) AS name, a, c FROM r JOIN s USING (b)",
+            "lower(name)",
+            UsageError,
+            "no sum of columns",
+        ),
+        (
+            "SELECT b, c, name || 'x' AS called, a FROM r JOIN s USING (b)",
+            "called",
+            UnsupportedError,
+            "computed when rows are read",
+        ),
+        (f"{ROWS} ORDER BY a LIMIT 3", "a", UnsupportedError, "Leave ranked out"),
+    ],
+)
+def test_orders_that_no_index_serves_are_refused(orc, query, order, error, text):
+    orc.execute(TABLES)
+    with pytest.raises(error, match=text):
+        orc.create_view("v", query, ranked=order)
+
+
+def test_options_that_need_rows_are_refused(orc):
+    orc.execute(TABLES)
+    for options in (
+        {"inputs": "b"},
+        {"feed": "on"},
+        {"relation": "table"},
+        {"maintain": "on_read"},
+    ):
+        with pytest.raises((UnsupportedError, UsageError), match="ranked"):
+            orc.create_view("v", ROWS, ranked="price + fee DESC", **options)
+
+
+def test_explain_names_the_order_and_its_guarantee(orc):
+    orc.execute(TABLES)
+    orc.create_view("v", ROWS, ranked="price + fee desc")
+    text = str(orc.explain("v"))
+    assert "ranked by price + fee DESC: each next row in this order is found in O(log N)" in text
+
+
+def test_the_order_outlives_plans_and_leaves_nothing(orc):
+    filled(orc)
+    orc.create_view("v", ROWS, ranked="price + fee DESC")
+    before = list(orc.enumerate("v"))
+    orc.execute("ALTER TABLE r DROP CONSTRAINT r_pkey; ALTER TABLE r ADD UNIQUE (b, a)")
+    orc.refresh()
+    assert sorted(orc.enumerate("v")) == sorted(before)
+    orc.alter_view("v", ranked="fee, price")
+    require_ranked(orc, "v", "fee, price")
+    orc.alter_view("v", maintain="eager")
+    orc.execute("UPDATE r SET price = 10 - price")
+    require_ranked(orc, "v", "fee, price")
+    orc.drop_view("v")
+    for catalog in ("pg_class WHERE relnamespace", "pg_proc WHERE pronamespace"):
+        [(rest,)] = orc.connection.execute(
+            f"SELECT count(*) FROM {catalog} = 'idivm_feed'::regnamespace AND true"
+        )
+        assert rest == 0, catalog
