@@ -171,8 +171,8 @@ class Runner(Acts):
         except UnsupportedError:
             raise
         except IdivmError as error:
-            if str(error).startswith("append_only names "):
-                # The query does not need the table, or reads another one of the same name.
+            if str(error).startswith(("append_only names ", "ranked orders by ")):
+                # The query does not need the table, or reads another one of the same name; a sum of texts.
                 raise UnsupportedError(str(error)) from error
             raise failed("replace" if replace else "create", error) from error
 

@@ -3,7 +3,7 @@
 -- A view whose rows are merged from buckets (orchestrator/runtime/enumeration/merged.py) has a relation
 -- idivm_feed.r<id>, which yields them one after the other. It reads the states with the rights of the view's owner,
 -- and returns nothing to roles that may not read the view. The relation of a ranked view calls a function
--- (orchestrator/runtime/enumeration/ranked.py), which reads the states through views with the same condition.
+-- (orchestrator/runtime/enumeration/ranked.py), which reads the states for this relation alone.
 
 -- Return the value that the relation of an enumeration is asked for. PostgreSQL plans an enumeration when its cursor
 -- is opened. The function is immutable, so that the planner replaces it by the value then, and removes conditions on
@@ -105,8 +105,8 @@ BEGIN
     IF to_regclass(format('idivm_feed.%I', 'r' || view_id)) IS NOT NULL THEN
         EXECUTE format('DROP VIEW idivm_feed.%I', 'r' || view_id);
     END IF;
-    IF to_regprocedure(format('idivm_feed.%I(bigint, bigint)', 'ranked_' || view_id)) IS NOT NULL THEN
-        EXECUTE format('DROP FUNCTION idivm_feed.%I(bigint, bigint)', 'ranked_' || view_id);
+    IF to_regprocedure(format('idivm_feed.%I(bytea, bigint, bigint)', 'ranked_' || view_id)) IS NOT NULL THEN
+        EXECUTE format('DROP FUNCTION idivm_feed.%I(bytea, bigint, bigint)', 'ranked_' || view_id);
     END IF;
     -- The type of solutions reads the views over states, and was created later.
     FOR node_view IN

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 
 import psycopg
 import pytest
+
+from orchestrator.bench.measure import states_touched
+from orchestrator.errors import UnsupportedError, UsageError
 
 TABLES = """
 CREATE TABLE r (a int, b int, price int NOT NULL, name text, PRIMARY KEY (b, a));
@@ -188,7 +192,9 @@ def test_the_order_gives_no_right(orc, connect):
     filled(orc)
     orc.create_view("v", ROWS, ranked="price + fee DESC")
     [(number,)] = orc.connection.execute("SELECT id FROM idivm.views")
-    orc.execute("DROP ROLE IF EXISTS idivm_reader; CREATE ROLE idivm_reader")
+    orc.execute(
+        "DROP ROLE IF EXISTS idivm_reader; CREATE ROLE idivm_reader; GRANT USAGE ON SCHEMA idivm TO idivm_reader"
+    )
     names = [
         name
         for (name,) in orc.connection.execute(
@@ -205,12 +211,22 @@ def test_the_order_gives_no_right(orc, connect):
                 " $$ BEGIN RAISE EXCEPTION 'leaked %', x; END $$; SET LOCAL ROLE idivm_reader"
             )
             for name in names:
-                read = f"SELECT * FROM {name} AS n WHERE pg_temp.leak(n)"
-                assert orc.connection.execute(read).fetchall() == []
-                read = f"SELECT * FROM (SELECT 1) AS o LEFT JOIN {name} AS n ON pg_temp.leak(n)"
-                assert len(orc.connection.execute(read).fetchall()) == 1
-            read = f"SELECT * FROM idivm_feed.ranked_{number}(0, 10)"
-            assert orc.connection.execute(read).fetchall() == []
+                for read in (
+                    f"SELECT * FROM {name} AS n WHERE pg_temp.leak(n)",
+                    f"SELECT * FROM (SELECT 1) AS o LEFT JOIN {name} AS n ON pg_temp.leak(n) WHERE n IS NOT NULL",
+                ):
+                    refused = nullcontext()
+                    if name != f"idivm_feed.r{number}":
+                        refused = pytest.raises(psycopg.errors.InsufficientPrivilege)
+                    with refused, orc.connection.transaction():
+                        assert orc.connection.execute(read).fetchall() == []
+            for token in ("NULL", "''"):
+                read = f"SELECT * FROM idivm_feed.ranked_{number}({token}, 0, 10)"
+                with (
+                    pytest.raises(psycopg.errors.InsufficientPrivilege),
+                    orc.connection.transaction(),
+                ):
+                    orc.connection.execute(read)
             with pytest.raises(psycopg.errors.InsufficientPrivilege), orc.connection.transaction():
                 orc.connection.execute("SELECT idivm.enumerate('v')")
         orc.execute("GRANT SELECT ON v TO idivm_reader")
@@ -289,6 +305,7 @@ def test_explain_names_the_order_and_its_guarantee(orc):
 
 def test_the_order_outlives_plans_and_leaves_nothing(orc):
     filled(orc)
+    kept = objects(orc)
     orc.create_view("v", ROWS, ranked="price + fee DESC")
     before = list(orc.enumerate("v"))
     orc.execute("ALTER TABLE r DROP CONSTRAINT r_pkey; ALTER TABLE r ADD UNIQUE (b, a)")
@@ -300,8 +317,12 @@ def test_the_order_outlives_plans_and_leaves_nothing(orc):
     orc.execute("UPDATE r SET price = 10 - price")
     require_ranked(orc, "v", "fee, price")
     orc.drop_view("v")
-    for catalog in ("pg_class WHERE relnamespace", "pg_proc WHERE pronamespace"):
-        [(rest,)] = orc.connection.execute(
-            f"SELECT count(*) FROM {catalog} = 'idivm_feed'::regnamespace AND true"
-        )
-        assert rest == 0, catalog
+    assert objects(orc) == kept
+
+
+def objects(orc) -> list[tuple[str]]:
+    """Return the relations and functions of the schema in which views are enumerated."""
+    return orc.connection.execute(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'idivm_feed'::regnamespace UNION ALL"
+        " SELECT proname FROM pg_proc WHERE pronamespace = 'idivm_feed'::regnamespace ORDER BY 1"
+    ).fetchall()

@@ -1,4 +1,9 @@
-"""The relation through which SQL enumerates a view, and who may read it."""
+"""The relation through which SQL enumerates a view, and who may read it.
+
+The function behind a ranked view reads states with the rights of the view's owner, whoever calls it. Inside, PostgreSQL
+does not tell who that is. So the relation, which knows the reader, passes a token to the function. It is a digest of a
+secret that only the owner can read, and of the session and its transaction, in which alone it is good.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +30,25 @@ def allowed(names: Names) -> Composed:
         "(SELECT has_table_privilege(v.relation, 'SELECT') AND NOT row_security_active(v.relation)"
         " FROM idivm.views AS v WHERE v.id = {})"
     ).format(Literal(names.id))
+
+
+def create_secret(names: Names) -> Composed:
+    """Return the statement that creates the secret of a ranked view; it is dropped with the states."""
+    return SQL("CREATE TABLE IF NOT EXISTS {} AS SELECT gen_random_uuid() AS secret").format(
+        secret_of(names)
+    )
+
+
+def secret_of(names: Names) -> Identifier:
+    """Return the name of the table with the secret of a ranked view."""
+    return names.state("reading_secret")
+
+
+TOKEN = SQL(
+    "sha256(convert_to(concat_ws(' ', g.secret, pg_backend_pid(), extract(epoch FROM transaction_timestamp())),"
+    " 'UTF8'))"
+)
+"""The token of the reader's transaction, from a row `g` with the secret."""
 
 
 def opening_function(names: Names, off: Sequence[str]) -> Composed:

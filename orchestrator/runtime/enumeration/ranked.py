@@ -22,7 +22,14 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 from orchestrator.deltascript.capture.table import function_body
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan, StateView
-from orchestrator.runtime.enumeration.gate import allowed, opening_function, relation_of
+from orchestrator.runtime.enumeration.gate import (
+    TOKEN,
+    allowed,
+    create_secret,
+    opening_function,
+    relation_of,
+    secret_of,
+)
 from orchestrator.runtime.enumeration.ordered import OFF, PAGE
 from orchestrator.runtime.enumeration.ranked_function import Fields, FunctionBody
 from orchestrator.sqltext import SEARCH_PATH
@@ -31,14 +38,14 @@ from orchestrator.sqltext import SEARCH_PATH
 def relation_statements(names: Names, plan: MaintenancePlan) -> Iterator[Composed]:
     """Yield the statements that create the relation of a ranked view, and what it reads.
 
-    The views over states show nothing to roles that may not read the view. The condition is constant during a
-    statement, so PostgreSQL checks it before it reads a row, and no function of the reader sees rows before.
+    The function works for the relation alone, which has no rows for roles that may not read the view.
     """
     if plan.ranking is None:
         return
     content = plan.program.state(plan.program.content)
     assert isinstance(content, StateView)
     writer = _Writer(names, plan.ranking, content)
+    yield create_secret(names)
     yield from writer.node_views()
     yield writer.content_view()
     yield writer.candidate_type()
@@ -78,26 +85,13 @@ class _Writer(Fields):
                 SQL("s.{} AS {}").format(Identifier(item.column), Identifier(f"w{term}"))
                 for term, item in zip(node.terms, node.order, strict=False)
             ]
-            yield from self._gated(self.relation(number), items, self.names.state(node.state))
+            yield _view(self.relation(number), items, self.names.state(node.state))
 
     def content_view(self) -> Composed:
         """Return the view over the content, with its hidden keys."""
         columns = (*(column.name for column in self.content.columns), *self.content.keys)
         items = [SQL("s.{}").format(Identifier(name)) for name in columns]
-        view, grant = self._gated(
-            self.relation("content"), items, self.names.state(self.content.role)
-        )
-        return SQL("; ").join((view, grant))
-
-    def _gated(
-        self, relation: Identifier, items: Sequence[Composable], state: Composable
-    ) -> tuple[Composed, Composed]:
-        return (
-            SQL("CREATE OR REPLACE VIEW {} AS SELECT {} FROM {} AS s WHERE {}").format(
-                relation, SQL(", ").join(items), state, allowed(self.names)
-            ),
-            SQL("GRANT SELECT ON {} TO PUBLIC").format(relation),
-        )
+        return _view(self.relation("content"), items, self.names.state(self.content.role))
 
     def candidate_type(self) -> Composed:
         """Return the view whose row type candidates have; it has no rows."""
@@ -135,13 +129,23 @@ class _Writer(Fields):
             SQL("r.{}").format(Identifier(column.name)) for column in self.content.columns
         )
         return SQL(
-            "CREATE OR REPLACE VIEW {} AS\nWITH RECURSIVE page (skipped, size, listed) AS (\n"
-            "    SELECT 0::bigint, 1::bigint, ARRAY(SELECT r FROM {}(0, 1) AS r)\n  UNION ALL\n"
+            "CREATE OR REPLACE VIEW {relation} WITH (security_barrier) AS\n"
+            "WITH RECURSIVE gate (token) AS MATERIALIZED (SELECT {token} FROM {secret} AS g WHERE {allowed}),\n"
+            "page (skipped, size, listed) AS (\n"
+            "    SELECT 0::bigint, 1::bigint, ARRAY(SELECT r FROM {function}(g.token, 0, 1) AS r) FROM gate AS g\n"
+            "  UNION ALL\n"
             "    SELECT p.skipped + p.size, p.skipped + p.size,"
-            " ARRAY(SELECT r FROM {}(p.skipped + p.size, p.skipped + p.size) AS r)\n"
-            "    FROM page AS p WHERE cardinality(p.listed) = p.size\n)\n"
-            "SELECT {} FROM page AS p CROSS JOIN LATERAL unnest(p.listed) AS r"
-        ).format(relation_of(self.names), function, function, columns)
+            " ARRAY(SELECT r FROM {function}(g.token, p.skipped + p.size, p.skipped + p.size) AS r)\n"
+            "    FROM page AS p CROSS JOIN gate AS g WHERE cardinality(p.listed) = p.size\n)\n"
+            "SELECT {columns} FROM page AS p CROSS JOIN LATERAL unnest(p.listed) AS r"
+        ).format(
+            relation=relation_of(self.names),
+            token=TOKEN,
+            secret=secret_of(self.names),
+            allowed=allowed(self.names),
+            function=function,
+            columns=columns,
+        )
 
     def function(self) -> Composed:
         """Return the statement that creates the function for a range of the rows."""
@@ -149,8 +153,8 @@ class _Writer(Fields):
             SQL("SET {} = off").format(Identifier(name)) for name in (*OFF, "enable_bitmapscan")
         )
         return SQL(
-            "CREATE OR REPLACE FUNCTION {}(skipped bigint, size bigint) RETURNS SETOF {} LANGUAGE plpgsql STABLE"
-            " SET search_path = {} SET plan_cache_mode = force_generic_plan {} AS {}"
+            "CREATE OR REPLACE FUNCTION {}(token bytea, skipped bigint, size bigint) RETURNS SETOF {}"
+            " LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = {} SET plan_cache_mode = force_generic_plan {} AS {}"
         ).format(
             function_of(self.names),
             self.relation("content"),
@@ -158,3 +162,9 @@ class _Writer(Fields):
             settings,
             function_body(FunctionBody(self.names, self.ranking, self.content).text()),
         )
+
+
+def _view(relation: Identifier, items: Sequence[Composable], state: Composable) -> Composed:
+    return SQL("CREATE OR REPLACE VIEW {} AS SELECT {} FROM {} AS s").format(
+        relation, SQL(", ").join(items), state
+    )

@@ -13,6 +13,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 from orchestrator.deltascript.capture.table import function_body
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import RankedNode, Ranking, Sorted, StateView
+from orchestrator.runtime.enumeration.gate import TOKEN, secret_of
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class FunctionBody(Fields):
         )
         candidates = SQL("\n").join(map(self._candidate, range(len(self.ranking.nodes))))
         return SQL(_BODY).format(
+            token=TOKEN,
+            secret=secret_of(self.names),
             solution=solution,
             first=first,
             sums=sums,
@@ -284,16 +287,16 @@ class FunctionBody(Fields):
         """Return whether one candidate comes before another."""
         condition = SQL("false").format()
         for key in reversed(self._order()):
-            one, two = (
+            former, latter = (
                 SQL("{}.{}").format(Identifier(record), Identifier(key.name))
                 for record in (first, second)
             )
-            before = SQL("{} {} {}").format(one, SQL(">" if key.descending else "<"), two)
-            same = SQL("{} = {}").format(one, two)
+            before = SQL("{} {} {}").format(former, SQL(">" if key.descending else "<"), latter)
+            same = SQL("{} = {}").format(former, latter)
             if key.nullable:
-                null, value = (one, two) if key.nulls_first else (two, one)
+                null, value = (former, latter) if key.nulls_first else (latter, former)
                 before = SQL("{} OR ({} IS NULL AND {} IS NOT NULL)").format(before, null, value)
-                same = SQL("{} IS NOT DISTINCT FROM {}").format(one, two)
+                same = SQL("{} IS NOT DISTINCT FROM {}").format(former, latter)
             condition = SQL("({} OR ({} AND {}))").format(before, same, condition)
         return condition
 
@@ -313,6 +316,11 @@ _BODY = """DECLARE
     found_rows integer;
     follows boolean;
 BEGIN
+    IF token IS DISTINCT FROM (SELECT {token} FROM {secret} AS g) THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = 'the rows of a ranked view are not read by its function',
+            HINT = 'Call idivm.enumerate.';
+    END IF;
 {first}
     IF NOT FOUND THEN RETURN; END IF;
 {sums}

@@ -62,8 +62,8 @@ def ranked_result(
         return None
     refuse(views, graph)
     names = [column.name for column in request.columns]
-    shown = dict(zip(names, (scalar for _, scalar in form.outputs), strict=True))
-    order = parsed_order(request.ranked, shown)
+    expressions = dict(zip(names, (scalar for _, scalar in form.outputs), strict=True))
+    order = parsed_order(request.ranked, expressions)
     roots = nodes_of(views, tree, result_views)
     assign_parts(views, order, roots, form)
     return RankedResult(views, order, roots)
