@@ -154,7 +154,8 @@ class _Writer(Fields):
         )
         return SQL(
             "CREATE OR REPLACE FUNCTION {}(token bytea, skipped bigint, size bigint) RETURNS SETOF {}"
-            " LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = {} SET plan_cache_mode = force_generic_plan {} AS {}"
+            " LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = {}"
+            " SET plan_cache_mode = force_generic_plan {} AS {}"
         ).format(
             function_of(self.names),
             self.relation("content"),
