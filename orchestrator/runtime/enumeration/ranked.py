@@ -7,7 +7,7 @@ and have a later row there. When a solution is produced, the next row at each no
 
 The states are sorted in indexes, so the first and the next row of a group are lookups. All of it is one plpgsql
 function for each view, which reads in the snapshot of the statement that calls it. It does not keep its heap between
-two calls. So a cursor reads pages, each as long as all pages before it, and a row costs at most twice as much as
+two calls. So a cursor reads pages, each as long as all pages before it, and rows cost at most four times as much as
 without pages.
 """
 
