@@ -92,11 +92,39 @@ $$;
 COMMENT ON FUNCTION idivm.enumerate(regclass, jsonb, refcursor) IS
     'opens a cursor over the rows of a view, or over those with given values of columns, whose first row does not wait for the others';
 
+-- The rows have the type of the first argument, so that a query can name their columns: first_rows(NULL::trips, 10).
+CREATE OR REPLACE FUNCTION idivm.first_rows(view anyelement, count bigint) RETURNS SETOF anyelement
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    named regclass := (SELECT t.typrelid FROM pg_type t WHERE t.oid = pg_typeof(view) AND t.typrelid <> 0);
+    known record;
+BEGIN
+    IF idivm.ranked_by(named) IS NULL THEN
+        RAISE wrong_object_type USING
+            MESSAGE = format('%s has no order, so that it has no first rows', pg_typeof(view)),
+            HINT = 'Name a view with the option ranked as NULL::name.';
+    END IF;
+    IF NOT has_table_privilege(named, 'SELECT') THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = format('the rows of %s cannot be read without the right to read all columns of the view', named),
+            HINT = format('GRANT SELECT ON %s gives it.', named);
+    END IF;
+    SELECT * INTO known FROM idivm.enumeration_of(named);
+    IF known.relation IS NULL THEN
+        RETURN QUERY EXECUTE format('SELECT * FROM %s ORDER BY %s LIMIT $1', named, idivm.ranked_by(named)) USING count;
+    ELSE
+        RETURN QUERY EXECUTE format('SELECT * FROM %s LIMIT $1', known.relation) USING count;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.first_rows(anyelement, bigint) IS 'the first rows of a view with the option ranked, in its order; the view is given as NULL::name';
+
 CREATE OR REPLACE FUNCTION idivm.drop_enumeration(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    node_view text;
+    part text;
 BEGIN
     -- CASCADE drops the relation with the states, and not the function, whose text names it.
     IF to_regprocedure(format('idivm_feed.%I(refcursor)', 'open_' || view_id)) IS NOT NULL THEN
@@ -105,15 +133,18 @@ BEGIN
     IF to_regclass(format('idivm_feed.%I', 'r' || view_id)) IS NOT NULL THEN
         EXECUTE format('DROP VIEW idivm_feed.%I', 'r' || view_id);
     END IF;
-    IF to_regprocedure(format('idivm_feed.%I(bytea, bigint, bigint)', 'ranked_' || view_id)) IS NOT NULL THEN
-        EXECUTE format('DROP FUNCTION idivm_feed.%I(bytea, bigint, bigint)', 'ranked_' || view_id);
-    END IF;
-    -- The type of solutions reads the views over states, and was created later.
-    FOR node_view IN
-        SELECT c.oid::regclass::text FROM pg_class c
+    -- The function returns rows of a view over states. The type of solutions reads these views, and was created later.
+    FOR part IN
+        SELECT 'FUNCTION ' || p.oid::regprocedure FROM pg_proc p
+        WHERE p.pronamespace = 'idivm_feed'::regnamespace AND p.proname = 'ranked_' || view_id
+    LOOP
+        EXECUTE 'DROP ' || part;
+    END LOOP;
+    FOR part IN
+        SELECT 'VIEW ' || c.oid::regclass FROM pg_class c
         WHERE c.relnamespace = 'idivm_feed'::regnamespace AND c.relname ~ ('^r' || view_id || '_') ORDER BY c.oid DESC
     LOOP
-        EXECUTE 'DROP VIEW ' || node_view;
+        EXECUTE 'DROP ' || part;
     END LOOP;
 END
 $$;

@@ -144,6 +144,21 @@ def test_sql_reads_the_first_rows(orc):
     assert list(orc.enumerate("v")) == []
 
 
+def test_a_query_reads_the_first_rows(orc):
+    filled(orc)
+    orc.create_view("v", ROWS, ranked="price + fee DESC, a, c")
+    orc.create_view("listed", ROWS)
+    wanted = orc.connection.execute(
+        "SELECT * FROM v ORDER BY price + fee DESC, a, c LIMIT 4"
+    ).fetchall()
+    assert orc.connection.execute("SELECT * FROM idivm.first_rows(NULL::v, 4)").fetchall() == wanted
+    [(count,)] = orc.connection.execute("SELECT count(*) FROM idivm.first_rows(NULL::v, 1000000)")
+    assert [(count,)] == orc.connection.execute("SELECT count(*) FROM v").fetchall()
+    for wrong in ("NULL::listed", "NULL::r", "1"):
+        with pytest.raises(psycopg.errors.WrongObjectType, match="has no order"):
+            orc.connection.execute(f"SELECT idivm.first_rows({wrong}, 1)")
+
+
 def test_rows_with_given_values_are_sorted(orc):
     filled(orc)
     orc.create_view("v", ROWS, ranked="price - fee DESC, a, c")

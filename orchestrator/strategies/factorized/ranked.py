@@ -23,6 +23,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator, SortKey
 from orchestrator.algebra.operators.dependent_join import DependentJoin
 from orchestrator.algebra.operators.distinct import Distinct
+from orchestrator.algebra.operators.distinct_on import DistinctOn
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.project import Item, Projection
@@ -123,7 +124,8 @@ class RankedResult:
         for node in reversed(self.nodes):
             if node.has_terms_below:
                 known = self.views.defined[node.view]
-                rows = self._completed(node, self.views.states[node.view], known.keys)
+                state = self.views.states[node.view]
+                rows = self._completed(node, state, known.keys, whole=True)
                 role = self.composer.name(f"best_{state_name(node.view)}")
                 ids = tuple(known.keys.values())
                 node.best = store(role, rows, ids, self.composer, followed=False)
@@ -131,8 +133,13 @@ class RankedResult:
     def _new_column(self) -> Column:
         return Column(self.composer.symbols.fresh("idivm_best"), "numeric")
 
-    def _completed(self, node: Node, rows: Operator, keys: Mapping[str, Column]) -> Operator:
-        """Return rows of a view with the terms of their best completion, given the columns of its keys."""
+    def _completed(
+        self, node: Node, rows: Operator, keys: Mapping[str, Column], *, whole: bool = False
+    ) -> Operator:
+        """Return rows of a view with the terms of their best completion, given the columns of its keys.
+
+        For the `whole` view, sort the views below once: when states get their first content, they have no index yet.
+        """
         own = {column: keys[name] for name, column in self.views.defined[node.view].keys.items()}
         parts: dict[int, list[Scalar]] = {}
         plain: dict[int, Column] = {}
@@ -144,8 +151,13 @@ class RankedResult:
         for child in node.below:
             if not child.terms:
                 continue
-            first, values = self._first(child, keys)
-            rows = DependentJoin(rows, first)
+            if whole:
+                first, group, values = self._first_of_all(child)
+                same = (filled("x = y", x=keys[name], y=column) for name, column in group.items())
+                rows = Join(rows, first, conjunction(same))
+            else:
+                first, values = self._first(child, keys)
+                rows = DependentJoin(rows, first)
             for number, column in values.items():
                 parts.setdefault(number, []).append(Scalar.column(column))
         items = []
@@ -166,20 +178,36 @@ class RankedResult:
         )
         return Projection(rows, (*kept, *items))
 
+    def _first_of_all(self, node: Node) -> tuple[Operator, dict[str, Column], dict[int, Column]]:
+        """Return the first row of each group of a node, with the columns of its group and of its terms."""
+        rows, new, sort = self._sorted_rows(node)
+        keys = self.views.defined[node.view].keys
+        group = {name: new[keys[name]] for name in node.group}
+        order = (*map(SortKey, group.values()), *sort)
+        terms_of = {number: new[node.values[number]] for number in node.terms}
+        first = DistinctOn(rows, tuple(group.values()), order)
+        return terms.projected(first, (*group.values(), *terms_of.values())), group, terms_of
+
     def _first(self, node: Node, above: Mapping[str, Column]) -> tuple[Operator, dict[int, Column]]:
         """Return the first row of a node for each row above, with the columns of its terms."""
-        source = self._source(node)
-        new = {column: self.composer.fresh(column) for column in source.columns}
+        rows, new, sort = self._sorted_rows(node)
         keys = self.views.defined[node.view].keys
         same = conjunction(filled("x = y", x=new[keys[name]], y=above[name]) for name in node.group)
-        rows = Selection(terms.renamed(source, new.items()), same)
+        first = Limit(Selection(rows, same), order=sort, count=Scalar.read("1"), indexed=True)
+        values = {number: new[node.values[number]] for number in node.terms}
+        return terms.projected(first, values.values()), values
+
+    def _sorted_rows(
+        self, node: Node
+    ) -> tuple[Operator, dict[Column, Column], tuple[SortKey, ...]]:
+        """Return the rows of a node with new columns, these columns, and the order within a group."""
+        source = self._source(node)
+        new = {column: self.composer.fresh(column) for column in source.columns}
         sort = tuple(
             SortKey(new[column], item.descending, item.nulls_first)
             for column, item in self._sorted_columns(node)
         )
-        first = Limit(rows, order=sort, count=Scalar.read("1"), indexed=True)
-        values = {number: new[node.values[number]] for number in node.terms}
-        return terms.projected(first, values.values()), values
+        return terms.renamed(source, new.items()), new, sort
 
     def _source(self, node: Node) -> StateScan:
         """Return the state in which the rows of a node are sorted."""
