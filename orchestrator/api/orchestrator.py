@@ -184,7 +184,7 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
             # No lookup of a state finds NULL.
             elif order is None or None in given.values() or is_through_hidden(order, given):
                 joined = parse_options(view.options.items()).is_factorized
-                sort = ranking.order if ranking is not None else None
+                sort = ranked.order_by(connection, relation)
                 yield from ordered.stored_rows(connection, relation, given, joined, sort)
             else:
                 by_lookups = hop.rows if order.streamed else ordered.rows

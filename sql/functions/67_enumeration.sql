@@ -49,11 +49,15 @@ END
 $$;
 COMMENT ON FUNCTION idivm.open_enumeration(regclass, jsonb, refcursor) IS 'opens a cursor over the relation of an enumeration';
 
--- Return the order of a ranked view as SQL over its columns.
+-- Return the order of a ranked view as SQL over its columns. The plan has their positions, as in %1$I; the sign % is
+-- doubled in stored plans.
 CREATE OR REPLACE FUNCTION idivm.ranked_by(view regclass) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT v.plan -> 'ranking' ->> 'order' FROM idivm.views v WHERE v.relation = ranked_by.view
+    SELECT format(replace(v.plan -> 'ranking' ->> 'order', '%%', '%'), VARIADIC ARRAY(
+        SELECT a.attname::text FROM pg_attribute a
+        WHERE a.attrelid = v.relation AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum))
+    FROM idivm.views v WHERE v.relation = ranked_by.view AND v.plan -> 'ranking' <> 'null'
 $$;
 COMMENT ON FUNCTION idivm.ranked_by(regclass) IS 'the order in which readers get the rows of a view with the option ranked';
 

@@ -169,6 +169,10 @@ def test_rows_with_given_values_are_sorted(orc):
     with orc.connection.transaction():
         orc.connection.execute("""SELECT idivm.enumerate('v', '{"b": 2}')""")
         assert orc.connection.execute("FETCH ALL FROM idivm_rows").fetchall() == wanted
+    orc.execute(
+        "ALTER VIEW v RENAME COLUMN price TO fee_2; ALTER VIEW v RENAME COLUMN fee TO price"
+    )
+    assert list(orc.enumerate("v", {"b": 2})) == wanted
 
 
 def test_equal_rows_come_in_an_order_that_does_not_depend_on_earlier_changes(orc):

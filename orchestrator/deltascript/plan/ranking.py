@@ -50,7 +50,7 @@ class Ranking:
     """How to read the rows of a factorized result in an order, without joining the rest."""
 
     order: str
-    """The order as SQL over the columns of the view."""
+    """The order as SQL for the function format(), with the positions of the view's columns: owners rename columns."""
     terms: tuple[Term, ...]
     nodes: tuple[RankedNode, ...]
     """The nodes, each before the nodes of its subtree."""

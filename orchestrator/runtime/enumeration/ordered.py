@@ -87,7 +87,7 @@ def stored_rows(
         query = SQL("SELECT * FROM {} WHERE {}").format(relation, _all(conditions))
         if order is not None:
             # A plan has only orders that idivm has written, over the columns of the view.
-            query = SQL("{} ORDER BY {}").format(query, SQL(order))
+            query = SQL("{} ORDER BY {}").format(query, SQL(order.replace("%", "%%")))
         yield from cursor.execute(query, given)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from psycopg import Connection
-from psycopg.sql import SQL, Composable, Composed, Identifier
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from orchestrator.deltascript.capture.table import function_body
 from orchestrator.deltascript.names import Names
@@ -64,6 +64,14 @@ def rows(connection: Connection[Any], names: Names) -> Iterator[tuple[Any, ...]]
             yield from batch
             # The rows of a page cost as much as all rows before it, whether they are read or not.
             size = min(2 * size, PAGE)
+
+
+def order_by(connection: Connection[Any], relation: Composable) -> str | None:
+    """Return the order of a view as SQL over its columns, if it is ranked."""
+    name = Literal(relation.as_string(connection))
+    row = connection.execute(SQL("SELECT idivm.ranked_by({})").format(name)).fetchone()
+    assert row is not None
+    return None if row[0] is None else str(row[0])
 
 
 def function_of(names: Names) -> Identifier:

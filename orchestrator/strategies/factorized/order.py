@@ -48,7 +48,7 @@ class OrderTerm:
     descending: bool
     nulls_first: bool
     written: str
-    """The term as SQL over the columns of the view, whatever their names."""
+    """The term as SQL for the function format(), with the positions of the view's columns in place of their names."""
     text: str
     """The term for people."""
 
@@ -58,7 +58,7 @@ class OrderTerm:
 
     @property
     def sql(self) -> str:
-        """The term with its direction, as in ORDER BY."""
+        """The term with its direction, as in ORDER BY, for the function format()."""
         return f"{self.written}{self._direction}"
 
     @property
@@ -83,6 +83,8 @@ def parsed_order(text: str, columns: Mapping[str, Scalar]) -> tuple[OrderTerm, .
     ...     print([f"{item.factor} {item.column}" for item in term.summands], term.descending, term.nulls_first)
     ['-1 price', '1 fee'] True True
     ['1 price'] False False
+    >>> [term.sql for term in parsed_order("total - 2 * price desc, price nulls first", known)]
+    ['%2$I - 2 * %1$I DESC', '%1$I NULLS FIRST']
     >>> parsed_order("price * price", known)
     Traceback (most recent call last):
     orchestrator.errors.UsageError: ranked orders by price * price, which is no sum of columns; ...
@@ -117,7 +119,11 @@ def _term(item: Tree, columns: Mapping[str, Scalar]) -> OrderTerm:
         raise UsageError(f"ranked orders by {text}, which is constant; leave it out.")
     descending = bool(ordered.args.get("desc"))
     nulls_first = bool(ordered.args.get("nulls_first"))
-    return OrderTerm(summands, descending, nulls_first, dialect.write(tree), text)
+    places = {name: place for place, name in enumerate(columns, 1)}
+    written = tree.transform(lambda node: _placed(node, places))
+    # sqlglot doubles the sign for drivers that read placeholders.
+    sql = dialect.write(written).replace("%%", "%")
+    return OrderTerm(summands, descending, nulls_first, sql, text)
 
 
 def _quoted(tree: Tree) -> Tree:
@@ -126,6 +132,10 @@ def _quoted(tree: Tree) -> Tree:
         name = tree.name if tree.this.args.get("quoted") else tree.name.lower()
         return exp.Column(this=exp.Identifier(this=name, quoted=True), table=tree.args.get("table"))
     return tree
+
+
+def _placed(tree: Tree, places: Mapping[str, int]) -> Tree:
+    return exp.Var(this=f"%{places[tree.name]}$I") if isinstance(tree, exp.Column) else tree
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar, conjunction, filled
+from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import (
     MaintenancePlan,
@@ -42,7 +43,7 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.engine import terms
 from orchestrator.engine.recompute_parts import exchange
-from orchestrator.engine.states import Upkeep, store
+from orchestrator.engine.states import INDEXED_AT_MOST, Upkeep, store
 from orchestrator.strategies.factorized.nodes import Node, assign_parts, nodes_of, refuse
 from orchestrator.strategies.factorized.order import OrderTerm, Summand, parsed_order
 from orchestrator.strategies.viewtree.hypergraph import Hypergraph
@@ -311,6 +312,11 @@ class RankedResult:
             order = tuple(item for _, item in self._sorted_columns(node))
             group = tuple(Sorted(source.called(keys[name])) for name in node.group)
             indexes[source.role] = (*group, *order)
+            if len(indexes[source.role]) > INDEXED_AT_MOST:
+                raise NotModelledError(
+                    f"the order needs an index with more than {INDEXED_AT_MOST} columns",
+                    node.view.label,
+                )
             columns = tuple((name, source.called(column)) for name, column in keys.items())
             below = sum(1 for _ in node.walk()) - 1
             nodes.append(RankedNode(source.role, columns, node.group, order, node.terms, below))
