@@ -188,6 +188,20 @@ def test_equal_rows_come_in_an_order_that_does_not_depend_on_earlier_changes(orc
     assert list(orc.enumerate("v")) == before
 
 
+def test_sums_with_infinity_and_nan_are_sorted(orc):
+    orc.execute(
+        "CREATE TABLE x (b int, a int, p numeric NOT NULL, PRIMARY KEY (b, a));"
+        " CREATE TABLE y (b int, c int, q numeric NOT NULL, PRIMARY KEY (b, c));"
+        " INSERT INTO x VALUES (1, 1, 'Infinity'), (1, 2, 5), (1, 3, 'NaN'), (1, 4, 6.50), (2, 1, 7);"
+        " INSERT INTO y VALUES (1, 1, 2.0), (1, 2, 'NaN'), (1, 3, 3), (2, 1, 'Infinity'), (2, 2, -1)"
+    )
+    for name, direction in (("rising", ""), ("falling", " DESC")):
+        orc.create_view(name, "SELECT * FROM x JOIN y USING (b)", ranked=f"p + q{direction}")
+        sums = [row[2] + row[4] for row in orc.enumerate(name)]
+        [result] = orc.execute(f"SELECT p + q FROM {name} ORDER BY p + q{direction}")
+        assert list(map(str, sums)) == [str(total) for (total,) in result.rows]
+
+
 def test_a_row_costs_no_more_in_a_large_join(orc):
     orc.execute(TABLES)
     orc.create_view("v", ROWS, ranked="price + fee DESC")

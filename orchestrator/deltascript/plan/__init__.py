@@ -25,7 +25,7 @@ from orchestrator.deltascript.plan.maintenance import (
 from orchestrator.deltascript.plan.merged import Merged
 from orchestrator.deltascript.plan.over_rows import over_rows
 from orchestrator.deltascript.plan.query import Query
-from orchestrator.deltascript.plan.ranking import RankedNode, Ranking, Sorted, Term
+from orchestrator.deltascript.plan.ranking import Part, RankedNode, Ranking, Sorted, Term
 from orchestrator.deltascript.plan.steps import (
     Analyse,
     Apply,
@@ -78,6 +78,7 @@ __all__ = [
     "Merged",
     "MissingIndex",
     "Nulls",
+    "Part",
     "Partition",
     "Partitioning",
     "Price",

@@ -36,6 +36,15 @@ class RankedNode:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A variable with a factor, as an exact number; a default replaces NULL."""
+
+    variable: str
+    factor: str
+    default: str | None
+
+
+@dataclass(frozen=True)
 class Term:
     """An expression by which the rows of a view are ordered."""
 
@@ -43,6 +52,8 @@ class Term:
     nulls_first: bool
     nodes: tuple[int, ...]
     """The nodes that hold a part of it. Parts of several nodes are numbers that are never NULL, and are added up."""
+    parts: tuple[Part, ...]
+    """The sum of all parts is the term; a single part may be of any type."""
 
 
 @dataclass(frozen=True)

@@ -78,18 +78,7 @@ class FunctionBody(Fields):
         first = SQL("\n    IF NOT FOUND THEN RETURN; END IF;\n").join(
             self._first(number, SQL("best")) for number in range(len(self.ranking.nodes))
         )
-        sums = SQL("\n").join(
-            SQL("    best.{} := {};").format(
-                Identifier(f"total{number}"),
-                SQL(" + ").join(
-                    SQL("best.{}::numeric").format(Identifier(f"w{place}_{number}"))
-                    for place, node in enumerate(self.ranking.nodes)
-                    if not node.group and number in node.terms
-                ),
-            )
-            for number in range(len(self.ranking.terms))
-            if self.is_sum(number)
-        )
+        sums = SQL("\n").join(self._totals(SQL("best")))
         candidates = SQL("\n").join(map(self._candidate, range(len(self.ranking.nodes))))
         return SQL(_BODY).format(
             token=TOKEN,
@@ -103,6 +92,26 @@ class FunctionBody(Fields):
             right=self._precedes("other", "left_one"),
             below=self._precedes("other", "last_one"),
         )
+
+    def _totals(self, record: Composable) -> Iterator[Composed]:
+        """Yield the statements that compute the sums of a solution.
+
+        They are not derived from those of another solution: infinity cannot be subtracted.
+        """
+        for number, term in enumerate(self.ranking.terms):
+            if not self.is_sum(number):
+                continue
+            summands = []
+            for part in term.parts:
+                value = SQL("{}.{}::numeric").format(
+                    record, Identifier(self.numbers[part.variable])
+                )
+                if part.default is not None:
+                    value = SQL("coalesce({}, {}::numeric)").format(value, Literal(part.default))
+                summands.append(SQL("{} * {}::numeric").format(value, Literal(part.factor)))
+            yield SQL("    {}.{} := {};").format(
+                record, Identifier(f"total{number}"), SQL(" + ").join(summands)
+            )
 
     def _targets(self, number: int, record: Composable) -> tuple[Composed, Composed]:
         """Return the columns of a node that a lookup reads, and the fields of a candidate that get them."""
@@ -143,20 +152,13 @@ class FunctionBody(Fields):
         completed = [
             self._first(place, record) for place in range(number + 1, number + 1 + node.below)
         ]
-        totals = [
-            SQL("    added.{0} := best.{0} - best.{1}::numeric + added.{1}::numeric;").format(
-                Identifier(f"total{term}"), Identifier(f"w{number}_{term}")
-            )
-            for term in node.terms
-            if self.is_sum(term)
-        ]
         return SQL(
             "    IF best.place <= {number} THEN\n    added := best;\n{following}\n    IF follows THEN\n{more}\n"
             "    added.place := {number};\n    fresh := fresh || added;\n    END IF;\n    END IF;"
         ).format(
             number=Literal(number),
             following=self._following(number),
-            more=SQL("\n").join([*totals, *completed]),
+            more=SQL("\n").join([*completed, *self._totals(record)]),
         )
 
     def _following(self, number: int) -> Composed:

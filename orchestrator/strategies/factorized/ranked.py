@@ -35,6 +35,7 @@ from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import (
     MaintenancePlan,
+    Part,
     RankedNode,
     Ranking,
     Sorted,
@@ -234,6 +235,16 @@ class RankedResult:
                 result.append((column, Sorted(source.called(column), down, down, is_nullable)))
         return result
 
+    def _parts(self, number: int) -> tuple[Part, ...]:
+        """Return the summands of a term over variables."""
+        result = []
+        for node in self.nodes:
+            variables = {c: name for name, c in self.views.defined[node.view].keys.items()}
+            for item in node.parts.get(number, ()):
+                default = None if item.default is None else str(item.default)
+                result.append(Part(variables[item.column], str(item.factor), default))
+        return tuple(result)
+
     def _holders(self, number: int) -> tuple[int, ...]:
         """Return the positions of the nodes that have parts of a term."""
         return tuple(place for place, node in enumerate(self.nodes) if number in node.parts)
@@ -321,7 +332,7 @@ class RankedResult:
             below = sum(1 for _ in node.walk()) - 1
             nodes.append(RankedNode(source.role, columns, node.group, order, node.terms, below))
         listed = tuple(
-            Term(term.descending, term.nulls_first, self._holders(number))
+            Term(term.descending, term.nulls_first, self._holders(number), self._parts(number))
             for number, term in enumerate(self.order)
         )
         states = tuple(
