@@ -92,7 +92,10 @@ def test_lookups_are_measured_beside_their_theorem(dsn, tmp_path):
 @pytest.mark.slow
 def test_ranked_pairs_are_measured_beside_their_theorem(dsn, tmp_path):
     report = run(dsn=dsn, sizes=(1_000, 4_000), updates=6, shapes=("ranked",))
-    assert [(row["rows"], row["side"]) for row in report.rows] == [(1_000, "ranked"), (4_000, "ranked")]
+    assert [(row["rows"], row["side"]) for row in report.rows] == [
+        (1_000, "ranked"),
+        (4_000, "ranked"),
+    ]
     assert draw_skew(report, tmp_path / "skew.png") in (None, tmp_path / "skew.png")
     assert [(bar.name, bar.limit) for bar in report.bars] == [
         ("ranked, slope of buffers touched by a change (theorem: log N)", 0.15),
