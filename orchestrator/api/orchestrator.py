@@ -42,7 +42,7 @@ from orchestrator.runtime.diagnosis.comparison import (
     refresh_and_compare,
 )
 from orchestrator.runtime.diagnosis.doctor import Finding
-from orchestrator.runtime.enumeration import hop, merged, ordered
+from orchestrator.runtime.enumeration import hop, merged, ordered, ranked
 from orchestrator.runtime.enumeration.buckets import buckets_of
 from orchestrator.runtime.enumeration.order import is_through_hidden, order_of
 from orchestrator.runtime.errors import explained
@@ -168,19 +168,24 @@ class Orchestrator(Loads, Subscriptions, Scheduling):
         """Yield the rows of a view without refreshing it, over a separate connection.
 
         `prefix` gives values of some columns: yield only rows with these values. If no table holds the
-        rows of the view, compute each row when it is requested.
+        rows of the view, compute each row when it is requested. The rows of a view with the option `ranked`
+        come in its order.
         """
         with self._ours(f"Enumerating {name}", writes=False):
             view = catalog.view_named(self.connection, parse_name(name).identifier)
             relation = catalog.relation_name(self.connection, view)
-            order = order_of(self.connection, view_names.names_of(view), view.plan)
+            names, ranking = view_names.names_of(view), view.plan.ranking
+            order = order_of(self.connection, names, view.plan)
         given = prefix or {}
         with explained(f"Enumerating {name}"), open_session(self._dsn()) as connection:
             connection.execute(PIN)
+            if ranking is not None and not given:
+                yield from ranked.rows(connection, names)
             # No lookup of a state finds NULL.
-            if order is None or None in given.values() or is_through_hidden(order, given):
+            elif order is None or None in given.values() or is_through_hidden(order, given):
                 joined = parse_options(view.options.items()).is_factorized
-                yield from ordered.stored_rows(connection, relation, given, joined)
+                sort = ranked.order_by(connection, relation)
+                yield from ordered.stored_rows(connection, relation, given, joined, sort)
             else:
                 by_lookups = hop.rows if order.streamed else ordered.rows
                 rows = by_lookups if buckets_of(order) is None else merged.rows

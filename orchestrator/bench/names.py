@@ -201,7 +201,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         dest="shapes",
         nargs="+",
         choices=(
-            *("worst", "zipf", "stream", "pairs", "pages", "lookups"),
+            *("worst", "zipf", "stream", "pairs", "pages", "lookups", "ranked"),
             *("unary", "binary", "ternary", "four_path", "loomis_whitney", "in_a_row"),
         ),
         help="query to measure (default: all)",

@@ -15,6 +15,7 @@ from orchestrator.deltascript.plan import (
     Program,
     ReadChanges,
     Shape,
+    Sorted,
     State,
     StateTable,
     StateView,
@@ -106,7 +107,7 @@ def _changes_in_place(program: Program, state: State) -> bool:
     """Return whether the script updates only columns of a state that no index contains."""
     if not isinstance(state, StateTable):
         return False
-    indexed = set(state.key).union(*state.probes)
+    indexed = set(state.key).union(*state.probes, (item.column for item in state.sorted))
     changed = [
         {name for name, _ in step.sets}
         for step in program.script
@@ -270,6 +271,25 @@ def _index_state(state: StateTable, names: Names) -> Iterator[Composed]:
         yield SQL("CREATE UNIQUE INDEX ON {} ((true))").format(table)
     for columns in state.probes:
         yield SQL("CREATE INDEX ON {} ({})").format(table, _listed(columns))
+    if state.sorted:
+        yield SQL("CREATE INDEX ON {} ({})").format(table, order_list(state.sorted))
+
+
+def order_list(columns: Iterable[Sorted], alias: Composable = SQL("")) -> Composed:  # noqa: B008
+    """Return columns with their directions, as in ORDER BY and in indexes."""
+    return SQL(", ").join(
+        SQL("{}{}{}{}").format(
+            alias,
+            Identifier(item.column),
+            SQL(" DESC" if item.descending else ""),
+            SQL(
+                ""
+                if item.nulls_first == item.descending
+                else f" NULLS {'FIRST' if item.nulls_first else 'LAST'}"
+            ),
+        )
+        for item in columns
+    )
 
 
 def _listed(columns: Iterable[str]) -> Composed:

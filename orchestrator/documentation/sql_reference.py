@@ -24,7 +24,10 @@ SECTIONS = {
     "Refreshes": ("refresh", "refresh_all", "allow_refreshes", "as_of", "clock"),
     "Schedules and gates": ("schedule", "unschedule", "gate"),
     "Streams whose rows stay in files": ("create_stream", "drop_stream"),
-    "Reading rows one after the other": ("enumerate",),
+    "Reading rows one after the other": (
+        "enumerate",
+        "first_rows",
+    ),
     "Change feeds": ("changes", "advance", "forget_consumer"),
     "Indexes of a view": ("create_index", "drop_index"),
     "Covariances and models": (

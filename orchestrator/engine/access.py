@@ -17,6 +17,7 @@ from orchestrator.algebra.analysis.flat import Flat, flattened
 from orchestrator.algebra.columns import Column, in_order
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.evaluation import Evaluation
+from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar, unwrapped
@@ -167,6 +168,9 @@ def _atom_loops(atom: Operator, by: tuple[Column, ...]) -> list[Loop]:
         return list(_loops(atom, frozenset(by)))
     if isinstance(atom, Evaluation) and atom.single:
         return list(_evaluation_loops(atom, frozenset(by)))
+    if isinstance(atom, Limit) and atom.indexed:
+        rows = [leaf for leaf in walk(atom) if isinstance(leaf, StateScan)]
+        return [Loop((), tuple(Lookup(leaf, leaf.ids) for leaf in rows), ())]
     if len(atom.children) == 1:
         # The operator is evaluated completely, over rows that a diff below it may reach.
         return list(_loops(atom.children[0], frozenset()))

@@ -33,6 +33,7 @@ class ViewOptions(TypedDict, total=False):
     on_log_limit: Literal["warn", "refresh", "rebuild"]
     representation: Literal["listing", "factorized"]
     inputs: str
+    ranked: str
     relation: Literal["view", "table"]
     variable_order: str
     epsilon: str | float
@@ -55,7 +56,7 @@ MODES = _ALLOWED["maintain"]
 """When a view is updated: by refreshes, after each statement, at each commit, or by refreshes and reads."""
 
 _FREE = (
-    *("updatable", "refresh_group", "gate", "inputs", "variable_order"),
+    *("updatable", "refresh_group", "gate", "inputs", "ranked", "variable_order"),
     *("epsilon", "static", "append_only", "factorizable"),
 )
 """Options whose values are only checked when the view is planned, for example names of tables."""
@@ -103,6 +104,8 @@ class ParsedOptions:
     """Whether a table holds the rows, or several views of a view tree whose join they are."""
     inputs: str | None = None
     """The columns whose values readers give, for example user_id. The rows are factorized for such lookups."""
+    ranked: str | None = None
+    """The order in which readers get the rows, for example price + fee DESC. The rows are factorized for it."""
     relation: str = "view"
     """Whether users read the rows in a view over the content, or in a table of their own, on which they can put
     whatever PostgreSQL allows for tables."""
@@ -144,7 +147,7 @@ class ParsedOptions:
     @property
     def is_factorized(self) -> bool:
         """Whether no table holds the rows, but views whose join they are."""
-        return self.representation == "factorized" or bool(self.inputs)
+        return self.representation == "factorized" or bool(self.inputs or self.ranked)
 
     def to_json(self) -> dict[str, str]:
         """Return the options as the catalog stores them."""
@@ -258,6 +261,7 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ParsedOptions:
             ),
             (options.append_only, "append_only", "show pending updates and deletes too"),
             (options.inputs, "inputs", "merge pending changes with rows that are stored"),
+            (options.ranked, "ranked", "merge pending changes with rows that are stored"),
         ):
             if is_given:
                 raise UsageError(

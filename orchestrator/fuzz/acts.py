@@ -14,6 +14,7 @@ from orchestrator import catalog
 from orchestrator.api import Orchestrator
 from orchestrator.catalog.search_path import pinned
 from orchestrator.errors import DatabaseError, UsageError
+from orchestrator.fuzz import ranked
 from orchestrator.fuzz.case import Statement, Transaction, View
 from orchestrator.fuzz.options import MODES
 from orchestrator.fuzz.outcome import CaseError, Outcome, failed
@@ -227,3 +228,5 @@ class Acts:
         if not self.storming:
             replayed = self.replicas.follow(self.space.orc.connection, names)
             self.outcome.counts["feeds replayed"] += replayed
+            compared = ranked.compare(self.space.orc.connection, names)
+            self.outcome.counts["orders compared"] += compared

@@ -18,6 +18,7 @@ from orchestrator.fuzz.options import (
     GROUPED,
     INPUTS,
     MODES,
+    RANKED,
     RELATIONS,
     REPRESENTATIONS,
     SHARED,
@@ -221,6 +222,23 @@ class _ViewMaker:
         plain = [name for name in names if "," not in name and name == name.strip() != ""]
         return ", ".join(self.options.sample(plain, min(len(plain), self.options.randint(1, 3))))
 
+    def _ranked(self, query: Query) -> str:
+        """Return an order over the columns of a query: columns, and sums of numbers."""
+        terms = []
+        for _ in range(self.options.randint(1, 3)):
+            numbers = [field for field in query.fields if field.family in ("int", "num")]
+            some = self.options.sample(numbers, min(len(numbers), self.options.randint(2, 3)))
+            if len(some) < 2 or self.options.random() < 0.5:
+                some = [self.options.choice(query.fields)]
+            text = Identifier(some[0].name).as_string(None)
+            for field in some[1:]:
+                name = Identifier(field.name).as_string(None)
+                text += self.options.choice((" + {}", " - {}", " + coalesce({}, 1)")).format(name)
+            terms.append(
+                text + self.options.choice(("", "", " DESC", " DESC NULLS LAST", " NULLS FIRST"))
+            )
+        return ", ".join(terms)
+
     def _options(self, query: Query) -> tuple[tuple[str, str], ...]:
         strategy, mode = self.options.choice(self.strategies), self.options.choice(self.modes)
         mode = "deferred" if self.grouped else mode
@@ -243,6 +261,9 @@ class _ViewMaker:
             inputs = self._inputs(query)
             if inputs and mode != "on_read" and self.options.random() < INPUTS:
                 return (*(item for item in result if item[0] != "feed"), ("inputs", inputs))
+            if query.fields and mode != "on_read" and self.options.random() < RANKED:
+                ranked = self._ranked(query)
+                return (*(item for item in result if item[0] != "feed"), ("ranked", ranked))
             representation = self.options.choice(REPRESENTATIONS)
             relation = relation if representation == "listing" else "view"
             return (*result, ("representation", representation), ("relation", relation))

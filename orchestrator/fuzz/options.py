@@ -17,6 +17,9 @@ REPRESENTATIONS = ("listing", "factorized")
 INPUTS = 0.4
 """The share of views with the strategy `viewtree` that are asked by some of their columns."""
 
+RANKED = 0.3
+"""The share of the other views with the strategy `viewtree` whose rows are read in an order."""
+
 CACHES = ("auto", "on", "off")
 """Values for `WITH (cache = ...)`."""
 

@@ -144,7 +144,7 @@ class Runner(Acts):
         The function returns the view with its final options, and its strategy.
         """
         given = dict(view.options)
-        listed = {name: value for name, value in given.items() if name != "inputs"}
+        listed = {name: value for name, value in given.items() if name not in ("inputs", "ranked")}
         rest = {name: value for name, value in listed.items() if name != "append_only"}
         wanted = (given, *[listed] * (listed != given), {**rest, **_ANYHOW}, {**rest, **_ALWAYS})
         for number, options in enumerate(wanted):
@@ -171,8 +171,8 @@ class Runner(Acts):
         except UnsupportedError:
             raise
         except IdivmError as error:
-            if str(error).startswith("append_only names "):
-                # The query does not need the table, or reads another one of the same name.
+            if str(error).startswith(("append_only names ", "ranked orders by ")):
+                # The query does not need the table, or reads another one of the same name; a sum of texts.
                 raise UnsupportedError(str(error)) from error
             raise failed("replace" if replace else "create", error) from error
 

@@ -132,6 +132,7 @@ def request_for(
         ),
         factorized=options.is_factorized,
         inputs=_inputs(analysis, options),
+        ranked=options.ranked,
         feed=options.feed == "on",
         table=options.relation == "table",
         variable_order=options.variable_order,

@@ -231,6 +231,8 @@ def _first(
 
 def _factorizing(request: PlanningRequest) -> str:
     """Return the option that asks for a factorized result."""
+    if request.ranked is not None:
+        return "ranked"
     return "inputs" if request.inputs else "representation = factorized"
 
 

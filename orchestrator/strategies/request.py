@@ -78,6 +78,8 @@ class PlanningRequest:
     """Whether the result is stored as views of a tree whose join it is, and not row by row."""
     inputs: tuple[str, ...] = ()
     """The columns whose values readers give; the result is then factorized."""
+    ranked: str | None = None
+    """The order in which readers get the rows one after the other; the result is then factorized."""
     table: bool = False
     """Whether users read the rows in a table, to which refreshes carry the changes of the content."""
     streams: frozenset[int] = frozenset()

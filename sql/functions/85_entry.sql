@@ -30,6 +30,7 @@ BEGIN ATOMIC
         ('on_log_limit', '^(warn|refresh|rebuild)$'),
         ('representation', '^(listing|factorized)$'),
         ('inputs', ''),
+        ('ranked', ''),
         ('relation', '^(view|table)$'),
         ('variable_order', ''),
         ('epsilon', ''),
@@ -78,7 +79,8 @@ BEGIN
         FROM (VALUES (checked ->> 'feed' = 'on', 'feed = on', 'show changes before a refresh adds them to the feed'),
                      (checked ->> 'relation' = 'table', 'relation = table', 'show changes that no refresh has written to the table yet'),
                      (checked ->> 'append_only' <> '', 'append_only', 'show pending updates and deletes too'),
-                     (checked ->> 'inputs' <> '', 'inputs', 'merge pending changes with rows that are stored')) AS o (given, name, why)
+                     (checked ->> 'inputs' <> '', 'inputs', 'merge pending changes with rows that are stored'),
+                     (checked ->> 'ranked' <> '', 'ranked', 'merge pending changes with rows that are stored')) AS o (given, name, why)
         WHERE o.given LIMIT 1;
         IF FOUND THEN
             RAISE invalid_parameter_value USING

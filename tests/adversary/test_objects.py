@@ -189,3 +189,39 @@ def test_the_images_of_rows_are_not_checked_again(scene: Scene) -> None:
     )
     assert scene.orc.execute(calls)[0].rows == [(3,)]
     assert scene.orc.check("v")[0].equal
+
+
+def test_a_ranked_view_does_not_run_code_that_comes_later(scene: Scene) -> None:
+    """Its rows are found, and its columns computed, with the rights of the owner."""
+    scene.orc.execute(
+        """
+        CREATE FUNCTION own(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$BEGIN RETURN n; END$$;
+        CREATE TABLE prices (id int, price int NOT NULL, PRIMARY KEY (id, price));
+        INSERT INTO prices SELECT i % 9 + 1, i FROM generate_series(1, 40) AS i
+        """
+    )
+    scene.orc.create_view(
+        "best",
+        "SELECT t.id, p.price, own(t.n) AS n FROM t JOIN prices p USING (id)",
+        ranked="price DESC",
+    )
+    scene.admin.execute(
+        f"GRANT SELECT ON best TO {scene.attacker}; GRANT USAGE ON SCHEMA idivm TO {scene.attacker};"
+        f"GRANT CREATE ON SCHEMA public TO {scene.attacker}"
+    )
+    with scene.mallory.transaction():
+        scene.as_mallory("SELECT idivm.enumerate('best')")
+        assert len(scene.mallory.execute("FETCH 3 FROM idivm_rows").fetchall()) == 3
+    scene.admin.execute(f"ALTER FUNCTION public.own OWNER TO {scene.attacker}")
+    scene.as_mallory(
+        "CREATE OR REPLACE FUNCTION public.own(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS"
+        " $$BEGIN PERFORM mallory.trap(); RETURN n; END$$"
+    )
+    for read in ("SELECT idivm.enumerate('best')", "SELECT * FROM idivm.first_rows(NULL::best, 3)"):
+        with (
+            pytest.raises(psycopg.errors.InsufficientPrivilege, match="does not trust"),
+            scene.mallory.transaction(),
+        ):
+            scene.as_mallory(read)
+            scene.mallory.execute("FETCH 3 FROM idivm_rows")
+    assert scene.caught() == set()

@@ -89,6 +89,26 @@ def test_lookups_are_measured_beside_their_theorem(dsn, tmp_path):
     assert without[1] > 2 * without[0]
 
 
+@pytest.mark.slow
+def test_ranked_pairs_are_measured_beside_their_theorem(dsn, tmp_path):
+    report = run(dsn=dsn, sizes=(1_000, 4_000), updates=6, shapes=("ranked",))
+    assert [(row["rows"], row["side"]) for row in report.rows] == [
+        (1_000, "ranked"),
+        (4_000, "ranked"),
+    ]
+    assert draw_skew(report, tmp_path / "skew.png") in (None, tmp_path / "skew.png")
+    assert [(bar.name, bar.limit) for bar in report.bars] == [
+        ("ranked, slope of buffers touched by a change (theorem: log N)", 0.15),
+        ("ranked, slope of buffers to the first row (theorem: log N)", 0.15),
+        ("ranked, slope of buffers to the next row (theorem: log N)", 0.15),
+        ("ranked, slope of rows stored (theorem: N)", 1.15),
+        ("ranked, slope of buffers of preprocessing (theorem: N log N)", 1.15),
+    ]
+    small, large = report.rows
+    assert large["buffers"] < 2 * small["buffers"]
+    assert large["delay"] < 2 * small["delay"]
+
+
 @pytest.mark.sampled(4)
 def test_triangles_with_free_variables_are_measured_beside_their_exponents(dsn, tmp_path):
     report = run(dsn=dsn, sizes=(1_000,), epsilons=("1/2",), updates=6, shapes=("unary",))

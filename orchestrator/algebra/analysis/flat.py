@@ -92,7 +92,7 @@ def _flattened(plan: Operator, probing: bool, atom: Callable[[Operator], Flat] |
 def _without_limit(plan: Operator) -> Operator:
     if isinstance(plan, Projection):
         return replace(plan, input=_without_limit(plan.input))
-    return plan.input if isinstance(plan, Limit) else plan
+    return plan.input if isinstance(plan, Limit) and not plan.indexed else plan
 
 
 def _with_conditions(

@@ -29,6 +29,9 @@ class Limit(Unary):
     offset: Scalar | None = None
     with_ties: bool = False
     """Whether rows that are equal to the last row in the order also stay."""
+    indexed: bool = False
+    """Whether an index in this order finds the first rows for each row of a surrounding query, without reading the
+    others."""
 
     symbol: ClassVar[str] = "λ"
 

@@ -75,6 +75,7 @@ SLOPES = {
     "in_a_row": "Counting queries: exponent",
     "skew": "Triangle counting: exponent",
     "lookups": "Queries with access patterns: exponent",
+    "ranked": "Ranked enumeration: exponent",
 }
 """The results of papers for which slopes are measured, by the first word of the bar's name."""
 

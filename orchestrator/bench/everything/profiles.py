@@ -54,8 +54,8 @@ PROFILES: dict[str, tuple[Entry, ...]] = {
         ),
         Entry(
             "skew",
-            "--graph pairs lookups four_path in_a_row --sizes 4000 16000 --epsilon 1/2 --updates 8",
-            90,
+            "--graph pairs lookups ranked four_path in_a_row --sizes 4000 16000 --epsilon 1/2 --updates 8",
+            105,
             "pairs",
         ),
         Entry("fivm", "--part updates --sizes 4000 40000", 25, "updates"),

@@ -31,7 +31,7 @@ from orchestrator.bench.contenders import (
 )
 from orchestrator.bench.measure import STEADY, Execution, in_c_or_say, machine, own_server, slope
 from orchestrator.bench.report import Bar, Report, progress
-from orchestrator.bench.skew import counts, cycles, lookups, pages, pairs, streams
+from orchestrator.bench.skew import counts, cycles, lookups, pages, pairs, ranked, streams
 from orchestrator.bench.skew.rebalancing import BESIDE, Rebalancing, grow
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.errors import UsageError
@@ -43,10 +43,11 @@ EPSILONS = ("0", "1/4", "1/2", "3/4", "1")
 GRAPHS = ("worst", "zipf")
 """Graphs whose triangles are counted."""
 SHAPES = (
-    *(*GRAPHS, streams.NAME, pairs.NAME, pages.NAME, lookups.NAME),
+    *(*GRAPHS, streams.NAME, pairs.NAME, pages.NAME, lookups.NAME, ranked.NAME),
     *(*cycles.NAMES, *counts.COUNTS),
 )
-"""All queries: triangle counts, a stream, pairs, reading them, lookups, triangles with free variables, counts."""
+"""All queries: triangle counts, a stream, pairs, reading them, lookups, ranked pairs, triangles with free variables,
+counts."""
 CLASSICAL_AT_LEAST = 0.9
 SKEW_AT_MOST = 0.6
 HALF = "skew 1/2"
@@ -137,6 +138,12 @@ def run(
                 if lookups.NAME in shapes
                 for row in lookups.measured(orchestrator, size, updates, say)
             ]
+            sorted_pairs = [
+                row
+                for size in sizes or ranked.SIZES
+                if ranked.NAME in shapes
+                for row in ranked.measured(orchestrator, size, updates, say)
+            ]
             grouped, counted = (
                 [
                     row
@@ -152,13 +159,14 @@ def run(
                     (counts.COUNTS, counts.SIZES, counts.measured),
                 )
             )
-            rows = (*triangles, *streamed, *met, *paged, *asked, *grouped, *counted)
+            rows = (*triangles, *streamed, *met, *paged, *asked, *sorted_pairs, *grouped, *counted)
             checked = (
                 *_bars(triangles),
                 *streams.bars(streamed),
                 *pairs.bars(met),
                 *pages.bars(paged),
                 *lookups.bars(asked),
+                *ranked.bars(sorted_pairs),
                 *cycles.bars(grouped),
                 *counts.bars(counted),
             )

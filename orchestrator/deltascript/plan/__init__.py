@@ -26,6 +26,7 @@ from orchestrator.deltascript.plan.maintenance import (
 from orchestrator.deltascript.plan.merged import Merged
 from orchestrator.deltascript.plan.over_rows import over_rows
 from orchestrator.deltascript.plan.query import Query
+from orchestrator.deltascript.plan.ranking import Part, RankedNode, Ranking, Sorted, Term
 from orchestrator.deltascript.plan.steps import (
     Analyse,
     Apply,
@@ -79,18 +80,22 @@ __all__ = [
     "Merged",
     "MissingIndex",
     "Nulls",
+    "Part",
     "Partition",
     "Partitioning",
     "Price",
     "Probe",
     "Program",
     "Query",
+    "RankedNode",
+    "Ranking",
     "ReadChanges",
     "Reason",
     "ReplaceContent",
     "Replan",
     "RowIdentity",
     "Shape",
+    "Sorted",
     "Source",
     "SourceColumn",
     "State",
@@ -100,6 +105,7 @@ __all__ = [
     "Statistics",
     "Step",
     "Strategy",
+    "Term",
     "Walk",
     "over_rows",
     "pairs_of",

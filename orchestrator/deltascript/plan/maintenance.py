@@ -21,6 +21,7 @@ from orchestrator.deltascript.plan.costs import (
 )
 from orchestrator.deltascript.plan.enumeration import Enumeration, Partitioning
 from orchestrator.deltascript.plan.merged import Merged
+from orchestrator.deltascript.plan.ranking import Ranking
 from orchestrator.deltascript.plan.steps import Apply, Assign, ReplaceContent, Step
 from orchestrator.deltascript.plan.stored import decoded, encoded
 from orchestrator.deltascript.plan.strategy import Strategy
@@ -218,6 +219,8 @@ class MaintenancePlan:
     """The partitioning of a plan with heavy and light parts of relations."""
     enumeration: Enumeration | None = None
     """The enumeration of a content that no table holds."""
+    ranking: Ranking | None = None
+    """The order in which the rows of such a content can be read one after the other."""
 
     @property
     def merges(self) -> bool:

@@ -11,6 +11,7 @@ from sqlglot import exp
 from orchestrator.algebra.dialect import identifier, reference
 from orchestrator.deltascript.leaves import STATE
 from orchestrator.deltascript.plan.query import Query
+from orchestrator.deltascript.plan.ranking import Sorted
 
 CONTENT = "content"
 """The role of the state with the content of the view."""
@@ -131,6 +132,8 @@ class StateTable:
     """The query of the content, with columns in the order of the table."""
     probes: tuple[tuple[str, ...], ...] = ()
     """Sets of columns by which the script looks up rows."""
+    sorted: tuple[Sorted, ...] = ()
+    """Columns, in the order and with the directions of an index in which readers find the next row."""
     together: tuple[str, ...] = ()
     """Columns by which the first rows are sorted, so that rows with equal values are stored
     together."""

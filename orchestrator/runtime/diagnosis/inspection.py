@@ -24,7 +24,8 @@ from orchestrator.errors import UnsupportedError
 from orchestrator.frontend.options import parse_options
 from orchestrator.runtime import refresh
 from orchestrator.runtime.diagnosis import answers, check
-from orchestrator.runtime.enumeration import merged
+from orchestrator.runtime.enumeration import relations
+from orchestrator.runtime.enumeration.gate import relation_of
 from orchestrator.runtime.installation import names as view_names
 from orchestrator.runtime.installation import replanning, shown, sources
 from orchestrator.runtime.refresh import RefreshError
@@ -122,10 +123,10 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
 def _not_enumerated(
     connection: Connection[Any], plan: MaintenancePlan, names: Names
 ) -> Damage | None:
-    relation = merged.relation_of(names)
+    relation = relation_of(names)
     statements = tuple(
         (relation, statement)
-        for statement in merged.relation_statements(connection, names, plan)
+        for statement in relations.statements(connection, names, plan)
         if not catalog.exists(connection, relation)
     )
     return (

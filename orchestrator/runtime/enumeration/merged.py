@@ -21,16 +21,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from psycopg import Connection
-from psycopg.sql import SQL, Composed, Identifier, Literal
+from psycopg.sql import SQL, Composed, Literal
 
-from orchestrator.deltascript.capture.table import function_body
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan
 from orchestrator.runtime.enumeration import ordered
 from orchestrator.runtime.enumeration.buckets import buckets_of
+from orchestrator.runtime.enumeration.gate import allowed, opening_function, relation_of
 from orchestrator.runtime.enumeration.merge_statement import PAGE, Merging
 from orchestrator.runtime.enumeration.order import Order, fixed_by, order_of
-from orchestrator.sqltext import SEARCH_PATH
 
 OFF = (*ordered.OFF, "enable_bitmapscan", "enable_sort")
 """Settings that make the planner read states in the order of their indexes."""
@@ -54,17 +53,6 @@ def rows(
         yield from cursor.execute(Merging(order, fixed).rows())
 
 
-def create_relation(connection: Connection[Any], names: Names, plan: MaintenancePlan) -> None:
-    """Create the relation through which SQL enumerates a view, if its rows can be merged."""
-    for statement in relation_statements(connection, names, plan):
-        connection.execute(statement)
-
-
-def relation_of(names: Names) -> Identifier:
-    """Return the name of the relation through which SQL enumerates a view."""
-    return Identifier("idivm_feed", f"r{names.id}")
-
-
 def relation_statements(
     connection: Connection[Any], names: Names, plan: MaintenancePlan
 ) -> Iterator[Composed]:
@@ -85,21 +73,8 @@ def relation_statements(
             SQL("({} IS NULL OR ").format(asked),
             SQL(" = {}::{})").format(asked, SQL(order.types[variable])),
         )
-    allowed = SQL(
-        "(SELECT has_table_privilege(v.relation, 'SELECT') AND NOT row_security_active(v.relation)"
-        " FROM idivm.views AS v WHERE v.id = {})"
-    ).format(Literal(names.id))
     relation = relation_of(names)
-    query = Merging(order, fixed, known=()).rows(allowed)
+    query = Merging(order, fixed, known=()).rows(allowed(names))
     yield SQL("CREATE OR REPLACE VIEW {} WITH (security_barrier) AS\n{}").format(relation, query)
     yield SQL("GRANT SELECT ON {} TO PUBLIC").format(relation)
-    body = SQL("BEGIN\n    OPEN portal FOR SELECT * FROM {};\n    RETURN portal;\nEND")
-    yield SQL(
-        "CREATE OR REPLACE FUNCTION {}(portal refcursor) RETURNS refcursor LANGUAGE plpgsql"
-        " SET search_path = {} {} AS {}"
-    ).format(
-        Identifier("idivm_feed", f"open_{names.id}"),
-        SQL(SEARCH_PATH),
-        SQL(" ").join(SQL("SET {} = off").format(Identifier(name)) for name in OFF),
-        function_body(body.format(relation)),
-    )
+    yield opening_function(names, OFF)

@@ -69,8 +69,9 @@ def stored_rows(
     relation: Composable,
     prefix: Mapping[str, object],
     joined: bool = False,
+    order: str | None = None,
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a relation as they are requested.
+    """Yield the rows of a relation as they are requested, sorted if there is an order.
 
     If the rows are `joined` while they are read, plan lookups, so that no table is hashed before the first
     row.
@@ -84,6 +85,9 @@ def stored_rows(
         if joined:
             by_lookups(connection)
         query = SQL("SELECT * FROM {} WHERE {}").format(relation, _all(conditions))
+        if order is not None:
+            # A plan has only orders that idivm has written, over the columns of the view.
+            query = SQL("{} ORDER BY {}").format(query, SQL(order.replace("%", "%%")))
         yield from cursor.execute(query, given)
 
 

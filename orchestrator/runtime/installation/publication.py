@@ -21,7 +21,7 @@ from orchestrator.errors import (
     DatabaseError,
     UsageError,
 )
-from orchestrator.runtime.enumeration import merged
+from orchestrator.runtime.enumeration import relations
 from orchestrator.runtime.installation import feeds, shown, sources, tables
 from orchestrator.runtime.installation.new_view import NewView
 from orchestrator.runtime.installation.replanning import replan_readers
@@ -67,7 +67,7 @@ def publish_content(
     if plan.merges:
         for statement in reads.create_read_views(plan.program, names):
             connection.execute(statement)
-    merged.create_relation(connection, names, plan)
+    relations.create(connection, names, plan)
     above = ", ".join(catalog.view_by_id(connection, reader).name for reader in readers)
     try:
         replacing = replaced is not None or given is not None

@@ -28,7 +28,7 @@ from orchestrator.errors import (
 )
 from orchestrator.frontend.options import ParsedOptions, parse_options
 from orchestrator.planning.view import plan_view
-from orchestrator.runtime.enumeration import merged
+from orchestrator.runtime.enumeration import relations
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.installation import feeds, indexes, modes, shown, sources, tables
 from orchestrator.runtime.installation.locks import held_apart
@@ -247,7 +247,7 @@ def _possible_plan(
     given = parse_options(view.options.items())
     auto = replace(given, strategy="auto")
     for options in dict.fromkeys(
-        (given, auto, replace(auto, representation="listing", inputs=None))
+        (given, auto, replace(auto, representation="listing", inputs=None, ranked=None))
     ):
         try:
             return current_plan(connection, view, options), options
@@ -328,7 +328,7 @@ def _restate(
     if plan.merges:
         for statement in reads.create_read_views(plan.program, names):
             connection.execute(statement)
-    merged.create_relation(connection, names, plan)
+    relations.create(connection, names, plan)
     if kept and not turned:
         return None
     if view.options.get("relation") != "table":

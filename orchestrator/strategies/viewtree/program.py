@@ -17,20 +17,22 @@ from itertools import chain, combinations
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.copies import copied
 from orchestrator.algebra.operators.base import Operator
-from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
+from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import MaintenancePlan, Reason, Strategy
 from orchestrator.engine import terms
 from orchestrator.engine.diffs import variables
+from orchestrator.strategies.factorized.ranked import ranked_result
+from orchestrator.strategies.factorized.result import joined_result
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree import classes, factors, levels, orders, search, sums
 from orchestrator.strategies.viewtree.form import Atom, NormalForm
 from orchestrator.strategies.viewtree.normal import plan_normal_form
-from orchestrator.strategies.viewtree.relation import Relation, state_name, united
+from orchestrator.strategies.viewtree.relation import Content, Relation, state_name, united
 from orchestrator.strategies.viewtree.sums import COUNT, Total
 from orchestrator.strategies.viewtree.tree import (
     View,
@@ -107,20 +109,28 @@ class _Program:
         root = self._definition(self.tree)
         self.views.require_comparable()
         content = None if self.result_views else self.views.store_content(root)
+        ranked = self.ranked = ranked_result(self.views, self.tree, self.result_views, self.graph)
         for view in self.tree.walk():
-            if view in self.stored and (self.result_views or view is not self.tree):
+            is_stored = view in self.stored and (self.result_views or view is not self.tree)
+            if is_stored and not (ranked and ranked.store(view)):
                 self.views.store(view)
         if self.result_views:
-            result = self._result()
+            result = joined_result(self.views, self.result_views)
             self.views.show(result, tuple(result.keys))
+        if ranked is not None:
+            ranked.store_best()
         state = content.state if content else self.views.states.get(self.tree)
         delta = self._delta(self.tree)
         if delta is not None and state is not None:
-            self.views.add(state, delta, content, whole=True)
+            self._add(self.tree, state, delta, content, whole=True)
             for outer in self.outers.get(self.tree, ()):
                 product = factors.multiply(self.views, self.tree, outer)
                 self.views.add(state, product, content, whole=True)
+        if ranked is not None:
+            ranked.maintain()
         maintained = self.views.plan(Strategy.VIEW_TREE)
+        if ranked is not None:
+            maintained = ranked.with_ranking(maintained, tuple(result.keys))
         # The cost of a delta in factors does not depend on its number of rows.
         applied = tuple(sorted(self.views.request.factorizable))
         maintained = replace(maintained, program=replace(maintained.program, applied=applied))
@@ -148,6 +158,8 @@ class _Program:
                 "the next row is found in constant time" if graph.free_connex else "read by joins"
             )
             guarantee = f"{guarantee}; kept factorized, {delay}"
+            if self.ranked is not None:
+                guarantee = self.ranked.guarantee(guarantee)
         name = classes.class_of(form.graph, self.constraints.fds)
         return (Reason(Strategy.VIEW_TREE, True, f"it is {name}: {guarantee}"),)
 
@@ -156,58 +168,6 @@ class _Program:
         above = above or view in self.stored
         needed_below = (self._views_with_deltas(child, above) for child in view.children)
         return frozenset({view} if above else ()).union(*needed_below)
-
-    def _result(self) -> Relation:
-        """Return the join of the views that hold the result; it runs when the result is read."""
-        inputs = self.views.form.inputs
-        first, *others = (self._copy(view) for view in self.result_views)
-        rows, keys = first.rows, dict(first.keys)
-        for view, other in zip(self.result_views[1:], others, strict=True):
-            shared = sorted(other.keys.keys() & keys.keys())
-            pairs = [(keys[name], other.keys[name]) for name in shared]
-            rows = Join(rows, other.rows, terms.same(pairs, other.rows.not_null))
-            keys = {**other.keys, **keys}
-            # An index that begins with columns that are never NULL serves comparisons in which NULL equals NULL.
-            never_null = other.rows.not_null
-            self._note_lookup(view, [name for name in shared if other.keys[name] in never_null])
-            self._note_lookup(view, shared)
-        for view in self.result_views:
-            for given in range(len(inputs)):
-                self._note_lookup(view, inputs[: given + 1])
-        # A view above other result views only holds the product of their payloads.
-        factors = [
-            (view, relation)
-            for view, relation in zip(self.result_views, (first, *others), strict=True)
-            if not any(
-                operator in self.result_views
-                for child in view.children
-                for operator in child.walk()
-            )
-        ]
-        payload = {total: self.views.column(total) for total in self.views.totals}
-        products = []
-        for total, column in payload.items():
-            parts = [(total.within(view.atoms), relation) for view, relation in factors]
-            product = total.multiplied([(part, relation.payload[part]) for part, relation in parts])
-            products.append(Item(column, product))
-        return Relation(
-            Projection(rows, (*map(Item.kept, keys.values()), *products)), keys, payload
-        )
-
-    def _copy(self, view: View) -> Relation:
-        """Return a stored view with fresh column names, and with the inputs in the place of their copies."""
-        relation, copies = self.views.copy(view), self.views.form.copies
-        keys = {copies.get(name, name): column for name, column in relation.keys.items()}
-        return replace(relation, keys=keys)
-
-    def _note_lookup(self, view: View, names: Collection[str]) -> None:
-        """Note that readers look up rows of a stored view by the variables among some names."""
-        state, copies = self.views.states[view], self.views.form.copies
-        known = self.views.defined[view].keys.items()
-        probe = frozenset(
-            state.called(key) for name, key in known if copies.get(name, name) in names
-        )
-        self.views.probes.setdefault(state.role, []).append(probe)
 
     def _leaves_in_tables(self, updatable: Collection[str]) -> frozenset[View]:
         """Return the leaves that need no state: each row has its own key, and an index finds it.
@@ -378,7 +338,7 @@ class _Program:
                     parts += self._terms(view, number, others, needs)
                 terms += [self._combine(view, parts)] if behind else parts
             if child in self.views.states:
-                self.views.add(self.views.states[child], self.counts.get(child, delta))
+                self._add(child, self.views.states[child], self.counts.get(child, delta))
                 for outer in self.outers.get(child, ()) if child.children else ():
                     self.views.add(
                         self.views.states[child], factors.multiply(self.views, child, outer)
@@ -386,6 +346,19 @@ class _Program:
         if len(terms) < 2:
             return terms[0] if terms else None
         return united(self.views.defined[view], tuple(terms))
+
+    def _add(
+        self,
+        view: View,
+        state: StateScan,
+        delta: Relation,
+        content: Content | None = None,
+        whole: bool = False,
+    ) -> None:
+        """Add a delta to the state of a view; a ranked result follows it."""
+        if self.ranked is not None:
+            content = self.ranked.follow(view, delta)
+        self.views.add(state, delta, content, whole)
 
     def _combine(self, view: View, relations: Sequence[Relation]) -> Relation:
         """Add up a delta and what is subtracted from it: a count may be 0 only before the subtraction."""

@@ -1,0 +1,69 @@
+"""Ranked enumeration: the states from which the rows of a view are read one after the other in an order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """A column by which the rows of a state are sorted."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = False
+    nullable: bool = False
+
+
+@dataclass(frozen=True)
+class RankedNode:
+    """A state of a factorized result. For each choice above, some of its rows continue the row of the view.
+
+    These rows have equal values in the columns of the group, and are sorted by the best completion of each.
+    """
+
+    state: str
+    columns: tuple[tuple[str, str], ...]
+    """Variables, and the columns that hold their values."""
+    group: tuple[str, ...]
+    """The variables that are known from the nodes before."""
+    order: tuple[Sorted, ...]
+    """The terms of the order that occur in the subtree, and then the other columns of the key."""
+    terms: tuple[int, ...]
+    """The positions of these terms in the order of the view; their columns are the first columns of the order."""
+    below: int
+    """The number of nodes in the subtree, which follow directly."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A variable with a factor, as an exact number; a default replaces NULL."""
+
+    variable: str
+    factor: str
+    default: str | None
+
+
+@dataclass(frozen=True)
+class Term:
+    """An expression by which the rows of a view are ordered."""
+
+    descending: bool
+    nulls_first: bool
+    nodes: tuple[int, ...]
+    """The nodes that hold a part of it. Parts of several nodes are numbers that are never NULL, and are added up."""
+    parts: tuple[Part, ...]
+    """The sum of all parts is the term; a single part may be of any type."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How to read the rows of a factorized result in an order, without joining the rest."""
+
+    order: str
+    """The order as SQL for the function format(), with the positions of the view's columns: owners rename columns."""
+    terms: tuple[Term, ...]
+    nodes: tuple[RankedNode, ...]
+    """The nodes, each before the nodes of its subtree."""
+    variables: tuple[str, ...]
+    """The variables, in the order of the hidden columns of the content."""
