@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cache, partial
 
 from orchestrator.algebra.operators.project import Item, Projection
-from orchestrator.algebra.scalar import filled
 from orchestrator.deltascript.plan import (
     Assign,
 )
@@ -203,7 +202,7 @@ class PartUpkeep(PartStates):
                 split, whole, (self.views.states[heavy], self.views.states[light])
             )
             changes[heavy] = self.views.assigned(heavy, whole.at(rows))
-            negated = [Item(column, filled("-x", x=column)) for column in whole.payload.values()]
+            negated = [Item(column, part.negated(column)) for part, column in whole.payload.items()]
             keys = map(Item.kept, whole.keys.values())
             rows = Projection(changes[heavy].rows, (*keys, *negated))
             changes[light] = self.views.assigned(light, whole.at(rows))

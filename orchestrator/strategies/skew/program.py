@@ -24,7 +24,7 @@ from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import TRUE
 from orchestrator.algebra.traversal import walk
-from orchestrator.algebra.unsupported import NotModelledError, Unsupported
+from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.deltascript.plan import (
     Enumeration,
     MaintenancePlan,
@@ -47,7 +47,7 @@ from orchestrator.strategies.skew.triangle import (
 )
 from orchestrator.strategies.skew.union_plan import UnionPlan
 from orchestrator.strategies.skew.unions import Unions
-from orchestrator.strategies.viewtree.form import NUMBERS, NormalForm
+from orchestrator.strategies.viewtree.form import NormalForm
 from orchestrator.strategies.viewtree.normal import normal_form, plan_normal_form
 from orchestrator.strategies.viewtree.relation import Relation, columns_of
 from orchestrator.strategies.viewtree.tree import View
@@ -57,12 +57,6 @@ def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
     """Return the maintenance plan over heavy and light parts, or why the strategy does not apply."""
 
     def build(form: NormalForm) -> MaintenancePlan | Unsupported:
-        for product in form.products:
-            if product.aggregate.function not in NUMBERS:
-                raise NotModelledError(
-                    "only sums and counts are kept in heavy and light parts",
-                    str(product.aggregate.call),
-                )
         constraints = form.constraints(request.static, request.growing)
         union_plan = union(form.graph, request.epsilon, constraints)
         exponents = exponents_of(request, form)
