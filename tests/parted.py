@@ -92,13 +92,12 @@ def require_invariants(orc, plan: MaintenancePlan, names: Names) -> None:
     )
     assert base // 4 <= size < base
     tops = [p for p in known.partitions if not any(set(o.on) < set(p.on) for o in known.partitions)]
-    # What is divided twice counts once, also if one of these times it is divided with another.
-    atoms = {part.relation: set(part.relation.split(", ")) for part in tops}
-    sized = {
-        part.relation: part
-        for part in tops
-        if not any(atoms[part.relation] < other for other in atoms.values())
-    }.values()
+    # Each relation counts once, as far as it is not divided with others in several ways.
+    sized, counted = [], set[str]()
+    for part in sorted(tops, key=lambda part: -len(part.relation.split(", "))):
+        if not counted.issuperset(part.relation.split(", ")):
+            counted.update(part.relation.split(", "))
+            sized.append(part)
     assert size == sum(sum(degrees_of(orc, names, part).values()) for part in sized)
     for part in known.partitions:
         (threshold,) = single_row(

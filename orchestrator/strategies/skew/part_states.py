@@ -14,6 +14,7 @@ from orchestrator.strategies.skew.shared import twin_state
 from orchestrator.strategies.skew.sharing import Sharing, shared_states
 from orchestrator.strategies.skew.triangle import (
     HEAVY,
+    UNDECIDED,
     Division,
     Rule,
     SkewPlan,
@@ -79,7 +80,8 @@ class PartStates:
         """Return the rows of a part."""
         splits = zip(self.sharing.first[division].splits, division.on, part.part, strict=False)
         for split, on, mark in splits:
-            relation = self.degrees.divided(split, relation, heavy=mark == HEAVY, on=on)
+            if mark != UNDECIDED:
+                relation = self.degrees.divided(split, relation, heavy=mark == HEAVY, on=on)
         return relation
 
     def _states_of(self, views: Iterable[View]) -> tuple[StateScan, ...]:
@@ -110,8 +112,13 @@ class PartStates:
         self.views.defined[root] = self.views.summed(root, relations)
         return self.views.defined[root]
 
-    def _joined(self, rule: Rule, delta: Relation) -> Relation:
-        """Return what rows of a part, joined with the other parts of a rule, add to the listed result."""
-        root = self.skew.root
-        view = View(root.keys, root.atoms, (rule.part, *rule.met))
+    def _joined(self, rule: Rule, delta: Relation, root: View | None = None) -> Relation:
+        """Return what rows of a part, joined with the other parts of a rule, add to a view.
+
+        Without a view, this is what they add to the listed result.
+        """
+        above = root or self.skew.root
+        view = View(above.keys, above.atoms, (rule.part, *rule.met))
+        if root is not None:
+            self.views.defined[view] = self.views.defined[root]
         return self.views.inner(view, [delta, *map(self.met, rule.met)], as_listed=True)

@@ -128,7 +128,7 @@ class PartUpkeep(PartStates):
             moves_within = [
                 moved_rows[inner]
                 for position, moved_rows in enumerate(moves)
-                if len(part.part) > position
+                if division.is_marked(part, position)
                 for inner in division.within(part)
             ]
             own = change_of(part)
@@ -171,6 +171,13 @@ class PartUpkeep(PartStates):
         """Add the steps that add the change of an atom's parts to the views over them."""
         changed: dict[View, Relation] = {}
         for view in self.skew.views:
+            rule = self.skew.view_rules.get(view, {}).get(division.atom)
+            if rule is not None:
+                delta = of(rule.part)
+                if delta is not None:
+                    rows = self._joined(rule, delta, view)
+                    self.views.add(self.views.states[view], self.views.assigned(view, rows))
+                continue
             for position, child in enumerate(view.children):
                 delta = of(child) if child.atoms == (division.atom,) else changed.get(child)
                 if delta is None:

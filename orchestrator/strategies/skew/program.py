@@ -34,7 +34,7 @@ from orchestrator.deltascript.plan import (
     Walk,
 )
 from orchestrator.strategies.request import PlanningRequest
-from orchestrator.strategies.skew.degrees import Degrees
+from orchestrator.strategies.skew.degrees import Degrees, sized_by
 from orchestrator.strategies.skew.hierarchical import union
 from orchestrator.strategies.skew.part_upkeep import PartUpkeep
 from orchestrator.strategies.skew.plans import exponents_of, parted, uneven
@@ -125,7 +125,7 @@ class _Program(PartUpkeep):
             self.views.composer,
             {split: skew.exponents.of(division.atom) for division, split in splits},
             {split: self._values_of(split) for _, split in splits},
-            [own.splits[0] for own in dict.fromkeys(first.values()) if own.splits],
+            sized_by([split for _, split in splits]),
         )
         for division in skew.divisions:
             self._divide(division)
@@ -133,7 +133,7 @@ class _Program(PartUpkeep):
             self.views.defined[view] = self.views.inner(view, [*map(self._current, view.children)])
             self._store(view)
         listed = self._define_root()
-        if skew.factorized or self.views.form.around is not None:
+        if skew.factorized or self.views.form.around is not None or self._hides_groups:
             self.views.store(skew.root)
             self.views.show(self._query(), sorted(skew.root.keys))
             self._note_lookups()
@@ -144,7 +144,9 @@ class _Program(PartUpkeep):
         parts = {
             division.splits[0]: self._states_of(division.parts)
             for division in skew.divisions
-            if len(division.on) == 1 and self.sharing.first[division] is division
+            if len(division.on) == 1
+            and not division.together
+            and self.sharing.first[division] is division
         }
         plan = self.degrees.with_partitioning(planned, parts)
         plan = replace(
@@ -158,6 +160,11 @@ class _Program(PartUpkeep):
         return plan.drawn(plan_text(skew)).because(reason)
 
     # Content
+
+    @property
+    def _hides_groups(self) -> bool:
+        """Whether some groups are stored and not shown."""
+        return bool(self.views.form.free) and self.views.form.having != TRUE
 
     def _query(self) -> Relation:
         """Return the query: the listed result plus the joins of the factorized cases."""
