@@ -130,7 +130,9 @@ class _Program(PartUpkeep):
         for division in skew.divisions:
             self._divide(division)
         for view in skew.views:
-            self.views.defined[view] = self.views.inner(view, [*map(self._current, view.children)])
+            self.views.defined[view] = self.views.inner(
+                view, [*map(self._current, view.children)], as_listed=view in skew.view_rules
+            )
             self._store(view)
         listed = self._define_root()
         if skew.factorized or self.views.form.around is not None or self._hides_groups:
