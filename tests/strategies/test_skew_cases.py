@@ -62,7 +62,9 @@ def test_content_and_parts_follow_every_change(orc, epsilon, maintain, names, mo
     orc.execute(TABLES)
     orc.execute("CREATE TABLE u (id int PRIMARY KEY, d int, a int, x int)")
     for name in names:
-        view = orc.create_view(name, VIEWS[name], strategy="skew", epsilon=epsilon, maintain=maintain)
+        view = orc.create_view(
+            name, VIEWS[name], strategy="skew", epsilon=epsilon, maintain=maintain
+        )
         assert view.strategy == "skew"
         assert "cases of heavy and light values" in orc.explain(name).why
     plans = [plan_of(orc, name) for name in names]
@@ -96,7 +98,10 @@ def test_single_values_become_heavy_and_light_again(orc, shape):
     orc.execute("INSERT INTO r SELECT i % 4, i % 3, 1 FROM generate_series(1, 12) AS i")
     first = shape.split()[1]
     orc.create_view(
-        "v", f"SELECT count(*) AS n, sum({first}.x) AS x FROM {shape}", strategy="skew", epsilon="1/3"
+        "v",
+        f"SELECT count(*) AS n, sum({first}.x) AS x FROM {shape}",
+        strategy="skew",
+        epsilon="1/3",
     )
     plan = plan_of(orc, "v")
 
@@ -125,3 +130,53 @@ def test_single_values_become_heavy_and_light_again(orc, shape):
     assert "2" not in heavy
     change("UPDATE r SET a = b, b = a WHERE a < 1000 AND b < 1000")
     change("DELETE FROM r WHERE a < 5 AND x = 1")
+
+
+@pytest.mark.slow
+def test_auto_takes_cases_where_their_bound_is_below_the_expected_cost(orc):
+    orc.execute("CREATE TABLE r (a int, b int, x int)")
+    orc.execute("INSERT INTO r SELECT i, i + 1, 1 FROM generate_series(1, 5000) AS i")
+    orc.execute("ANALYZE r")
+    query = f"SELECT p.a, count(*) AS n FROM {ITSELF} GROUP BY p.a"
+    assert orc.create_view("flat", query).strategy != "skew"
+    orc.drop_view("flat")
+    # A fifth of the edges begin, and another fifth end, at either of two values.
+    orc.execute("INSERT INTO r SELECT i % 2, 9000 + i, 1 FROM generate_series(1, 2000) AS i")
+    orc.execute("INSERT INTO r SELECT 9000 + i, i % 2, 1 FROM generate_series(1, 2000) AS i")
+    orc.execute("ANALYZE r")
+    count = f"SELECT count(*) AS n FROM {ITSELF}"
+    assert orc.create_view("hubs", count).strategy == "skew"
+    why = orc.explain("hubs").why
+    assert "over 36,000 rows, a change costs at most about" in why
+    assert (
+        "a 4-cycle in 10 cases of heavy and light values: a change of one row costs O(N^2/3)" in why
+    )
+    orc.execute("INSERT INTO r VALUES (1, 0, 1); DELETE FROM r WHERE b = 9001")
+    orc.refresh()
+    assert orc.check("hubs")[0].equal
+
+
+@pytest.mark.parametrize(
+    ("query", "epsilon", "reason"),
+    [
+        (f"SELECT count(*) AS n FROM {CLIQUE}", "1/2", "make no case cheaper"),
+        (
+            "SELECT p.a, m.b, count(*) AS n FROM r p JOIN r q ON q.a = p.b JOIN r o ON o.a = q.b"
+            " JOIN r l ON l.a = o.b JOIN r m ON m.a = l.b GROUP BY p.a, m.b",
+            "1/2",
+            r"costs O\(N\^",
+        ),
+        (f"SELECT count(*) AS n FROM {ITSELF}", "p: 1/2", "one epsilon for all"),
+        (
+            "SELECT count(*) AS n FROM r p JOIN r q ON q.a = p.b JOIN r o ON o.a = q.b JOIN r l ON l.a = o.b"
+            " JOIN r m ON m.a = l.b AND m.b = p.a",
+            "1/2",
+            "at most 4 variables",
+        ),
+        (f"SELECT max(p.x) AS m FROM {ITSELF}", "1/2", "a deleted value cannot be taken back"),
+    ],
+)
+def test_a_join_without_useful_cases_says_why(orc, query, epsilon, reason):
+    orc.execute(TABLES)
+    with pytest.raises(UnsupportedError, match=reason):
+        orc.create_view("v", query, strategy="skew", epsilon=epsilon)

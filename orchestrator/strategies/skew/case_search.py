@@ -58,13 +58,17 @@ class Steps:
 class CaseSearch:
     """The cheapest plans for the cases of a join. Sets of variables, and sets of atoms, are bits of numbers.
 
-    Variables that the same atoms have count as one. With a threshold of N^2/3, a change of a 4-cycle costs
-    O(N^2/3), the best bound that is known without matrix multiplication:
+    Variables that the same atoms have count as one. With a threshold of N^1/3, a change of a 4-cycle costs
+    O(N^2/3):
 
     >>> edges = {"R": "AB", "S": "BC", "T": "CD", "U": "DA"}
     >>> for epsilon in ("1/3", "1/2", "2/3", "1"):
     ...     cycle = CaseSearch(Hypergraph.of(edges), Fraction(epsilon))
     ...     print(epsilon, cycle.exponent(cycle.costs[0]), len(cycle.cases()))
+    1/3 2/3 10
+    1/2 1 10
+    2/3 2/3 10
+    1 1 12
     """
 
     def __init__(self, graph: Hypergraph, epsilon: Fraction) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.scan import Scan
@@ -39,7 +40,7 @@ from orchestrator.strategies.skew.hierarchical import union
 from orchestrator.strategies.skew.part_upkeep import PartUpkeep
 from orchestrator.strategies.skew.plans import exponents_of, parted, uneven
 from orchestrator.strategies.skew.show import plan_text
-from orchestrator.strategies.skew.skew_cost import TriangleCost, triangle_cost
+from orchestrator.strategies.skew.skew_cost import CaseCost, TriangleCost, case_cost, triangle_cost
 from orchestrator.strategies.skew.triangle import (
     Factorized,
     SkewPlan,
@@ -86,17 +87,22 @@ def _is_better(union_plan: UnionPlan, parts: SkewPlan | Unsupported, form: Norma
     )
 
 
-def cost_of_triangle(request: PlanningRequest) -> TriangleCost | None:
-    """Return the cost of a change with and without parts, if the query is a triangle with one result row.
+def cost_of(request: PlanningRequest, accesses: float) -> TriangleCost | CaseCost | None:
+    """Return the cost of a change over parts, if a query that costs so much without them may gain by parts.
 
-    For more result rows, parts also make reads more expensive, so the user must request them.
+    That is a triangle with one result row, or a join over cases. For more result rows of a triangle, parts also
+    make reads more expensive, so the user must request them.
     """
     query = request.recognized or request.plan
     if query is None:
         return None
     scans = [scan for scan in walk(query.root) if isinstance(scan, Scan)]
     form = normal_form(query, request.distinct, request.types) if len(scans) >= 3 else None
-    if not isinstance(form, NormalForm) or form.groups or len(form.atoms) != 3:
+    if not isinstance(form, NormalForm):
+        return None
+    if len(form.atoms) > 3:
+        return _cost_of_cases(request, form, accesses)
+    if form.groups or len(form.atoms) < 3:
         return None
     constraints = form.constraints(request.static, request.growing)
     if isinstance(union(form.graph, request.epsilon, constraints), UnionPlan):
@@ -104,6 +110,21 @@ def cost_of_triangle(request: PlanningRequest) -> TriangleCost | None:
         return None
     skew = triangle(form.graph, exponents_of(request, form))
     return triangle_cost(request, form, skew) if isinstance(skew, SkewPlan) else None
+
+
+def _cost_of_cases(request: PlanningRequest, form: NormalForm, accesses: float) -> CaseCost | None:
+    """Return the cost of a change over cases, unless the least that it could be is more than without them."""
+    if form.around is not None or form.having != TRUE:
+        return None
+    if case_cost(request, form, Fraction(1, 2)).parted >= accesses:
+        return None
+    constraints = form.constraints(request.static, request.growing)
+    if isinstance(union(form.graph, request.epsilon, constraints), UnionPlan):
+        return None
+    parts = parted(form.graph, exponents_of(request, form))
+    if not isinstance(parts, SkewPlan) or not parts.view_rules:
+        return None
+    return case_cost(request, form, parts.exponents.update)
 
 
 class _Program(PartUpkeep):

@@ -94,7 +94,7 @@ class Triple:
         >>> a, b, c = (("r", Scalar.read("a")), ("s", Scalar.read("b")), ("t", Scalar.read("c")))
         >>> factors = [(Triple((b,)), Column("x")), (Triple((a, c)), Column("y"))]
         >>> Triple((a, b, c)).multiplied(factors)
-        Scalar(idivm.triple_products(idivm.triple_times(y, x), ARRAY[0, 1, 3, 2]))
+        Scalar(idivm.triple_products((idivm.triple_times(y, x)), ARRAY[0, 1, 3, 2]))
         """
         places = [place for payload, _ in factors for place in self._places(payload)]
         if places == sorted(places):
