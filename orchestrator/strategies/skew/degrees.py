@@ -53,22 +53,6 @@ class Split:
     on: Variables
 
 
-def sized_by(splits: Sequence[Split]) -> list[Split]:
-    """Return splits that together count the rows of each atom, and few rows twice.
-
-    >>> splits = [Split(name, tuple(atoms), frozenset(name)) for name, atoms in (("b", "st"), ("a", "s"), ("c", "rt"))]
-    >>> [split.name for split in sized_by(splits)]
-    ['b', 'c']
-    """
-    counted: set[str] = set()
-    result = []
-    for split in sorted(splits, key=lambda split: -len(split.atoms)):
-        if not counted.issuperset(split.atoms):
-            counted |= set(split.atoms)
-            result.append(split)
-    return result
-
-
 def rows_of(split: Split, relations: Sequence[Relation], composer: Composer) -> Relation:
     """Return the values of atoms that are divided together, with the number of their rows in each."""
     names = sorted(split.on)

@@ -26,6 +26,22 @@ from orchestrator.strategies.viewtree.tree import View
 from orchestrator.strategies.viewtree.views import Views
 
 
+def sized_by(splits: Sequence[Split]) -> list[Split]:
+    """Return splits that together count the rows of each atom, and few rows twice.
+
+    >>> splits = [Split(name, tuple(atoms), frozenset(name)) for name, atoms in (("b", "st"), ("a", "s"), ("c", "rt"))]
+    >>> [split.name for split in sized_by(splits)]
+    ['b', 'c']
+    """
+    counted: set[str] = set()
+    result = []
+    for split in sorted(splits, key=lambda split: -len(split.atoms)):
+        if not counted.issuperset(split.atoms):
+            counted |= set(split.atoms)
+            result.append(split)
+    return result
+
+
 class PartStates:
     """Stores the parts of atoms and the views over them."""
 

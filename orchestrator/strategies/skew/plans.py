@@ -7,7 +7,7 @@ from fractions import Fraction
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.errors import UsageError
 from orchestrator.strategies.request import PlanningRequest
-from orchestrator.strategies.skew.cases import by_cases
+from orchestrator.strategies.skew.cases.plan import by_cases
 from orchestrator.strategies.skew.counts import loomis_whitney, path
 from orchestrator.strategies.skew.exponents import Exponents
 from orchestrator.strategies.skew.four_path import four_path

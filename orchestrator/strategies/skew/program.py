@@ -35,8 +35,9 @@ from orchestrator.deltascript.plan import (
     Walk,
 )
 from orchestrator.strategies.request import PlanningRequest
-from orchestrator.strategies.skew.degrees import Degrees, sized_by
+from orchestrator.strategies.skew.degrees import Degrees
 from orchestrator.strategies.skew.hierarchical import union
+from orchestrator.strategies.skew.part_states import sized_by
 from orchestrator.strategies.skew.part_upkeep import PartUpkeep
 from orchestrator.strategies.skew.plans import exponents_of, parted, uneven
 from orchestrator.strategies.skew.show import plan_text

@@ -1,7 +1,7 @@
 """Plans over the cases of heavy and light variables of any join of a few tables, as 4-cycles and 4-cliques.
 
 All atoms with a variable are divided on it together: a value is heavy if they have many rows with it. So the cases
-do not overlap, and the query is their sum. `case_search` finds the cases and the views of each.
+do not overlap, and the query is their sum. `search` finds the cases and the views of each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from orchestrator.algebra.unsupported import Unsupported
-from orchestrator.strategies.skew.case_search import NEVER, CaseSearch, Marks
+from orchestrator.strategies.skew.cases.search import NEVER, CaseSearch, Marks
 from orchestrator.strategies.skew.counts import where
 from orchestrator.strategies.skew.degrees import Split
 from orchestrator.strategies.skew.exponents import Exponents
