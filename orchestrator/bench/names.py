@@ -186,9 +186,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     _add_plot(sub)
 
     sub = bench("skew", "queries over heavy and light parts: updates of growing data")
-    sub.add_argument(
-        "--sizes", type=int, nargs="+", metavar="N", help="numbers of rows of the relations"
-    )
+    sub.add_argument("--sizes", type=int, nargs="+", metavar="N", help="rows of the relations")
     sub.add_argument(
         "--epsilon",
         dest="epsilons",
@@ -203,6 +201,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         choices=(
             *("worst", "zipf", "stream", "pairs", "pages", "lookups", "ranked"),
             *("unary", "binary", "ternary", "four_path", "loomis_whitney", "in_a_row"),
+            *("covariance", "four_cycle", "four_clique"),
         ),
         help="query to measure (default: all)",
     )

@@ -111,9 +111,9 @@ class ParsedOptions:
     whatever PostgreSQL allows for tables."""
     variable_order: str | None = None
     """The variable order of a view tree, for example a - { b, c - d }."""
-    epsilon: str = "0.5"
+    epsilon: str = "auto"
     """For the strategy `skew`: values with at least N^epsilon rows are heavy. Tables may have
-    separate values, as in `r: 0, s: 1`."""
+    separate values, as in `r: 0, s: 1`. `auto` is 0.5, or what makes changes of the query cheapest."""
     partition: str = "single"
     """For triangles: whether all tables are partitioned by two columns, or only where necessary."""
     static: str | None = None
@@ -189,7 +189,7 @@ def fraction(text: str) -> Fraction:
 
 
 def epsilons(text: str) -> tuple[Fraction, tuple[tuple[str, Fraction], ...]]:
-    """Return the default epsilon and the epsilons of single tables.
+    """Return the default epsilon and the epsilons of single tables; `auto` is 1/2.
 
     >>> epsilons("1/4")
     (Fraction(1, 4), ())
@@ -197,7 +197,7 @@ def epsilons(text: str) -> tuple[Fraction, tuple[tuple[str, Fraction], ...]]:
     (Fraction(1, 2), (('r', Fraction(0, 1)), ('s', Fraction(3, 4))))
     """
     if ":" not in text:
-        return fraction(text), ()
+        return fraction("1/2" if is_open(text) else text), ()
     own: dict[str, Fraction] = {}
     for item in text.split(","):
         name, colon, number = (part.strip() for part in item.rpartition(":"))
@@ -208,7 +208,12 @@ def epsilons(text: str) -> tuple[Fraction, tuple[tuple[str, Fraction], ...]]:
         if name in own:
             raise UsageError(f"The epsilon of {name} is given twice.")
         own[name] = fraction(number)
-    return fraction(ParsedOptions().epsilon), tuple(own.items())
+    return Fraction(1, 2), tuple(own.items())
+
+
+def is_open(epsilon: str) -> bool:
+    """Return whether the plan may choose epsilon."""
+    return epsilon.strip().lower() == "auto"
 
 
 def parse_options(given: Iterable[tuple[str, object]]) -> ParsedOptions:

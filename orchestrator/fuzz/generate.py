@@ -206,7 +206,7 @@ class _ViewMaker:
         plain = [name for name in names if not set(name) & set('",:') and name == name.strip()]
         if not plain or self.options.random() < 0.5:
             return item
-        return ", ".join(f"{name}: {self.options.choice(EPSILONS)}" for name in plain)
+        return ", ".join(f"{name}: {self.options.choice(EPSILONS[1:])}" for name in plain)
 
     def _append_only(self, query: Query) -> list[tuple[str, str]]:
         """Return the option that names some of the tables that a query reads."""

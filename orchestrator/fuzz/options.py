@@ -8,8 +8,8 @@ STRATEGIES = ("auto", "id", "tuple", "recursive", "viewtree", "skew", "recompute
 MODES = {"deferred": False, "eager": True, "on_commit": True, "on_read": True}
 """Values for `WITH (maintain = ...)`, and whether such a view must be right after each commit."""
 
-EPSILONS = ("0", "0.25", "0.5", "0.75", "1")
-"""Values for `WITH (epsilon = ...)` with the strategy `skew`."""
+EPSILONS = ("auto", "0", "0.25", "0.5", "0.75", "1")
+"""Values for `WITH (epsilon = ...)` with the strategy `skew`; the first is for all tables only."""
 
 REPRESENTATIONS = ("listing", "factorized")
 """Values for `WITH (representation = ...)` with the strategy `viewtree`."""

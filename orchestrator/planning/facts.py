@@ -29,7 +29,7 @@ from orchestrator.deltascript.plan import (
 from orchestrator.errors import UsageError
 from orchestrator.frontend.analysis import Analysis, SourceUse
 from orchestrator.frontend.facts import RelationColumn
-from orchestrator.frontend.options import ParsedOptions, epsilons
+from orchestrator.frontend.options import ParsedOptions, epsilons, is_open
 from orchestrator.frontend.statistics import indexes_on, statistics
 from orchestrator.planning.cascades import as_captured
 from orchestrator.planning.column_types import types_of
@@ -138,6 +138,7 @@ def request_for(
         variable_order=options.variable_order,
         epsilon=epsilon,
         epsilons=own,
+        epsilon_is_open=is_open(options.epsilon),
         rings=catalog.rings(connection),
         double=options.partition == "double",
         create_indexes=options.create_indexes == "on",

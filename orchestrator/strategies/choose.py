@@ -2,7 +2,8 @@
 
 The expected cost of a change decides between ID-based diffs with and without a cache, whole tuples and a
 view tree (papers/idivm.txt, section 6; plan_cost.py). A triangle gets heavy and light parts if the
-degrees of its most common values make that cheaper.
+degrees of its most common values make that cheaper, and a 4-cycle or a similar join if the bound of a
+change over its cases is below the expected cost without parts.
 """
 
 from __future__ import annotations
@@ -291,17 +292,17 @@ def _cheapest(
     for name, refused in variants.items():
         if isinstance(refused, Unsupported):
             reasons.append(Reason(name, False, str(refused)))
-    triangle = skew.cost_of_triangle(request)
-    if triangle is not None:
-        pays = triangle.parted < estimates[best].accesses
+    over_parts = skew.cost_of(request, estimates[best].accesses)
+    if over_parts is not None:
+        pays = over_parts.parted < estimates[best].accesses
         parted = _stored(request, skew.plan(request)) if pays else None
         if isinstance(parted, MaintenancePlan):
             because = "; ".join(
-                [triangle.described, *(reason.because for reason in parted.evidence.reasons)]
+                [over_parts.described, *(reason.because for reason in parted.evidence.reasons)]
             )
             others = [replace(reason, taken=False) for reason in reasons]
             return parted.because(Reason(Strategy.SKEW, True, because), *others, prices=prices)
-        refusal = str(parted) if isinstance(parted, Unsupported) else triangle.described
+        refusal = str(parted) if isinstance(parted, Unsupported) else over_parts.described
         reasons.append(Reason(Strategy.SKEW, False, refusal))
     missing = plan_cost.missing(request, plan, list(planned.values()))
     return plan.because(*reasons, prices=prices, missing=missing)

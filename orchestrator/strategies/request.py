@@ -92,6 +92,8 @@ class PlanningRequest:
     """The variable order that the user requests for a view tree."""
     epsilon: Fraction = Fraction(1, 2)
     """The exponent ε of the threshold N^ε above which a value is heavy."""
+    epsilon_is_open: bool = False
+    """Whether a plan may choose another ε."""
     epsilons: tuple[tuple[str, Fraction], ...] = ()
     """The exponents of single relations, by their names in the query or in the database."""
     create_indexes: bool = False

@@ -119,8 +119,10 @@ BEGIN
             format('INSERT INTO %s (%s) SELECT * FROM (', state, listed),
             format(') AS f (%s) %s', listed,
                    'ORDER BY ' || (SELECT string_agg(quote_ident(name), ', ') FROM unnest(together) AS name)));
-        -- At the creation of a view, indexes and statistics follow later.
-        IF EXISTS (SELECT FROM pg_class c WHERE c.oid = state AND c.relhasindex AND c.reltuples < 0) THEN
+        -- At the creation of a view, indexes follow later, and so do statistics of small states. Other states are
+        -- computed from large ones.
+        IF EXISTS (SELECT FROM pg_class c
+                   WHERE c.oid = state AND (c.relhasindex OR changed > 1000) AND c.reltuples < 0) THEN
             EXECUTE format('ANALYZE %s', state);
         END IF;
         RETURN changed;

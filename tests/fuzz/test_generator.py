@@ -18,7 +18,7 @@ from orchestrator.fuzz.encodings import in_database
 from orchestrator.fuzz.generate import generate
 from orchestrator.fuzz.plainly import plain_view
 
-SEEDS = (*range(800), 1211)
+SEEDS = (*range(800), 909)
 """The last one renames a value of an enum, which is rare."""
 
 

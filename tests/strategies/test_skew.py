@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 
 import pytest
-from parted import plan_of, require_enumeration, require_invariants
+from parted import RST, TABLES, batches, plan_of, require_enumeration, require_invariants
 from psycopg.sql import SQL
 
 from orchestrator.deltascript import sizes
 from orchestrator.deltascript.plan import StateTable
 from orchestrator.errors import UnsupportedError, UsageError
-
-TABLES = """
-CREATE TABLE r (id int PRIMARY KEY, a int, b int, x numeric);
-CREATE TABLE s (b int, c bigint, y int);
-CREATE TABLE t (id int PRIMARY KEY, c bigint, a int, z numeric(8, 2), label text)
-"""
-
-RST = "r JOIN s ON s.b = r.b JOIN t ON t.c = s.c AND t.a = r.a"
 
 VIEWS = {
     "counted": f"SELECT count(*) AS n FROM {RST}",
@@ -43,50 +34,6 @@ VIEWS = {
 
 LEADING = {"by_ab": ("a", "b"), "by_ca": ("a",), "all": ("b",)}
 """Columns by which rows are found."""
-
-
-def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
-    """Changes over skewed values that grow and shrink degrees and sizes, one row or many at a time."""
-    number = 1000
-
-    def value() -> str:
-        return rng.choice(("0", "0", "0", "1", "2", str(rng.randrange(3, 30)), "NULL"))
-
-    for turn in range(count):
-        new: dict[str, list[str]] = {}
-        for _ in range(rng.choice((1, 1, 2, rows))):
-            number += 1
-            x, y = rng.choice(("1", "2.50", "-1", "0", "NULL", "'NaN'")), rng.randrange(9)
-            far = str(rng.randrange(100)) if rng.random() < 0.5 else value()
-            table, row = rng.choice(
-                (
-                    ("r", f"({number}, {value()}, {far}, {x})"),
-                    ("s", f"({value()}, {far}, {y})"),
-                    ("t", f"({number}, {value()}, {far}, {y}, 'x')"),
-                )
-            )
-            new.setdefault(table, []).append(row)
-        statements = [
-            f"INSERT INTO {table} VALUES {', '.join(some)}" for table, some in new.items()
-        ]
-        if turn % 3 == 2:
-            hub, divisor = rng.randrange(3), rng.randrange(2, 5)
-            statements.append(
-                rng.choice(
-                    (
-                        f"DELETE FROM r WHERE a = {hub} AND id % {divisor} = 0",
-                        f"DELETE FROM s WHERE b = {hub} AND y % {divisor} = 0",
-                        f"DELETE FROM t WHERE c = {hub}",
-                        f"UPDATE r SET a = b, b = a WHERE id % {divisor} = 0",
-                        f"UPDATE t SET z = z + 1, label = NULL WHERE id % {divisor} = 0",
-                        f"UPDATE s SET c = {hub} WHERE y < {divisor}",
-                        f"DELETE FROM r WHERE id % 10 <> {hub}",
-                        "DELETE FROM s",
-                        "TRUNCATE t",
-                    )
-                )
-            )
-        yield "; ".join(statements)
 
 
 @pytest.mark.slow
@@ -361,8 +308,7 @@ def test_the_middle_of_a_path_is_divided_together_and_moves_at_once(orc):
             "not grouped by .*, which all three tables have",
         ),
         ("SELECT count(*) AS n FROM r JOIN s ON s.b = r.b", "has nothing to divide"),
-        (f"SELECT max(r.x) AS m FROM {RST}", "not a sum of products"),
-        (f"SELECT idivm.covar(r.x, t.z) AS c FROM {RST}", "only sums and counts"),
+        (f"SELECT max(r.x) AS m FROM {RST}", "a deleted value cannot be taken back"),
         (f"SELECT count(*) AS n FROM {RST} JOIN r AS q ON q.a = t.a", "are for triangles"),
         (
             "SELECT count(*) AS n FROM r p JOIN r q ON q.a = p.b JOIN r o ON o.a = q.b"

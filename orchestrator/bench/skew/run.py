@@ -31,7 +31,7 @@ from orchestrator.bench.contenders import (
 )
 from orchestrator.bench.measure import STEADY, Execution, in_c_or_say, machine, own_server, slope
 from orchestrator.bench.report import Bar, Report, progress
-from orchestrator.bench.skew import counts, cycles, lookups, pages, pairs, ranked, streams
+from orchestrator.bench.skew import counts, cycles, hubs, lookups, pages, pairs, ranked, streams
 from orchestrator.bench.skew.rebalancing import BESIDE, Rebalancing, grow
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.errors import UsageError
@@ -44,10 +44,10 @@ GRAPHS = ("worst", "zipf")
 """Graphs whose triangles are counted."""
 SHAPES = (
     *(*GRAPHS, streams.NAME, pairs.NAME, pages.NAME, lookups.NAME, ranked.NAME),
-    *(*cycles.NAMES, *counts.COUNTS),
+    *(*cycles.NAMES, *counts.COUNTS, *hubs.SHAPES),
 )
 """All queries: triangle counts, a stream, pairs, reading them, lookups, ranked pairs, triangles with free variables,
-counts."""
+counts, and what edges between hubs close."""
 CLASSICAL_AT_LEAST = 0.9
 SKEW_AT_MOST = 0.6
 HALF = "skew 1/2"
@@ -144,6 +144,13 @@ def run(
                 if ranked.NAME in shapes
                 for row in ranked.measured(orchestrator, size, updates, say)
             ]
+            closed = [
+                row
+                for name in shapes
+                if name in hubs.SHAPES
+                for size in sizes or hubs.SIZES
+                for row in hubs.measured(orchestrator, name, size, updates, say)
+            ]
             grouped, counted = (
                 [
                     row
@@ -159,7 +166,17 @@ def run(
                     (counts.COUNTS, counts.SIZES, counts.measured),
                 )
             )
-            rows = (*triangles, *streamed, *met, *paged, *asked, *sorted_pairs, *grouped, *counted)
+            rows = (
+                *triangles,
+                *streamed,
+                *met,
+                *paged,
+                *asked,
+                *sorted_pairs,
+                *grouped,
+                *counted,
+                *closed,
+            )
             checked = (
                 *_bars(triangles),
                 *streams.bars(streamed),
@@ -169,6 +186,7 @@ def run(
                 *ranked.bars(sorted_pairs),
                 *cycles.bars(grouped),
                 *counts.bars(counted),
+                *hubs.bars(closed),
             )
             return Report("skew", described, rows, checked)
 

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from orchestrator.fuzz.queries.grammar import Form
-from orchestrator.fuzz.queries.products import paths, snowflakes, stars, sums_of_products, triangles
+from orchestrator.fuzz.queries.products import (
+    paths,
+    quadrangles,
+    snowflakes,
+    stars,
+    sums_of_products,
+    triangles,
+)
 from orchestrator.fuzz.queries.selects import (
     distinct,
     distinct_on,
@@ -52,6 +59,7 @@ FORMS: tuple[Form, ...] = (
     stars,
     snowflakes,
     triangles,
+    quadrangles,
     set_operation,
     set_operation,
     with_ties,

@@ -43,34 +43,55 @@ def sums_of_products(g: Grammar, depth: int) -> Query:
 
 def triangles(g: Grammar, depth: int) -> Query:
     """Return a join of three relations, each pair by separate columns; it may be grouped by these."""
+    return _cycle(g, depth, 3)
+
+
+def quadrangles(g: Grammar, depth: int) -> Query:
+    """Return a join of four relations in a circle, and sometimes of others that join opposite columns."""
+    return _cycle(g, depth, 4)
+
+
+def _cycle(g: Grammar, depth: int, length: int) -> Query:
     taken: set[str] = set()
     first = g.sources.pick(taken)
     # A self-join of a table is a graph.
-    repeated = first.relation if g.chance(0.15) else None
-    sources = (first, g.sources.pick(taken, 0, repeated), g.sources.pick(taken, 0, repeated))
+    repeated = first.relation if g.chance(0.15 if length == 3 else 0.5) else None
+    sources = [first, *(g.sources.pick(taken, 0, repeated) for _ in range(length - 1))]
     free = [[e for e in source.scope if e.family in _MEETING] for source in sources]
     conditions, met = list[Composable](), list[Expr]()
-    for item, other in ((0, 1), (1, 2), (2, 0)):
+    for item in range(length):
+        other = (item + 1) % length
         pairs = comparable_pairs(free[item], free[other])
         if not pairs:
             return sums_of_products(g, depth)
         a, b = g.rng.choice(pairs)
-        # Otherwise all three relations might join on the same column.
+        # Otherwise all relations might join on the same column.
         free[item].remove(a)
         free[other].remove(b)
         met.append(g.rng.choice((a, b)))
         conditions.append(SQL("{} = {}").format(a.sql, b.sql))
+    for ends in zip(met[:2], met[2:], strict=False) if length == 4 else ():
+        if g.chance(0.4):
+            sources.append(g.sources.pick(taken, 0, repeated))
+            columns = [e for e in sources[-1].scope if e.family in _MEETING]
+            for end in ends:
+                pairs = comparable_pairs([end], columns)
+                if not pairs:
+                    return sums_of_products(g, depth)
+                a, b = g.rng.choice(pairs)
+                columns.remove(b)
+                conditions.append(SQL("{} = {}").format(a.sql, b.sql))
     conditions += [_where(g, source) for source in sources if g.chance(0.15)]
     rest = SQL(" FROM {} WHERE {}").format(
         listed([_aliased(source) for source in sources]), SQL(" AND ").join(conditions)
     )
-    keys = g.rng.sample(met, g.rng.choice((0, 1, 2, 3)))
+    keys = g.rng.sample(met, g.rng.choice((0, 1, 2, 3) if length == 3 else (0, 0, 1, 2)))
     if keys and g.chance(0.2):
         return g.select(keys, rest, SQL("DISTINCT "))
     if keys:
         rest = SQL("{} GROUP BY {}").format(rest, listed([key.sql for key in keys]))
     query = g.select([*keys, *(_total(g, sources) for _ in range(g.rng.choice((1, 2, 4))))], rest)
-    return query if keys else replace(query, parted=sources)
+    return query if keys or length > 3 else replace(query, parted=tuple(sources))
 
 
 def paths(g: Grammar, depth: int) -> Query:

@@ -345,10 +345,13 @@ class Degrees:
         """Return the change of the heavy part: rows of rising values, and rows of falling values negated."""
         columns, shared = columns_of(relation), [relation.keys[name] for name in sorted(split.on)]
         branches = []
-        for direction, part, sign in ((RISES, parts[1], "x"), (FALLS, parts[0], "-x")):
+        for direction, part in ((RISES, parts[1]), (FALLS, parts[0])):
             stored, equal, new = self._renamed(part, shared, self.values[split].columns)
             keys = [Item(key, Scalar.column(new[key])) for key in relation.keys.values()]
-            payload = [Item(p, filled(sign, x=new[p])) for p in relation.payload.values()]
+            payload = [
+                Item(c, item.negated(new[c]) if direction == FALLS else Scalar.column(new[c]))
+                for item, c in relation.payload.items()
+            ]
             rows = Join(self._values_moving(split, direction), stored, equal)
             branches.append(Branch(Projection(rows, (*keys, *payload)), columns))
         return UnionAll(tuple(branches), columns)

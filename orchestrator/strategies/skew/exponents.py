@@ -34,6 +34,8 @@ class Exponents:
     """Whether the stored rows are no more than the rows of the relations."""
     own: tuple[tuple[str, Fraction], ...] = ()
     """The relations with an ε of their own."""
+    open: bool = False
+    """Whether the user leaves ε to the plan."""
 
     def of(self, atom: str) -> Fraction:
         """Return the ε of a relation."""

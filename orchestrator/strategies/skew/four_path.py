@@ -127,8 +127,8 @@ def four_path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported
     upkeep = {
         (before, start): many,
         (before, s_h): none,
-        (after, end): many,
         (after, t_h): none,
+        (after, end): many,
         (from_a, s_lh): few,
         (from_a, t_l): least,
         (to_a, from_a): few,
@@ -139,8 +139,8 @@ def four_path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported
         (to_c, start): many,
         (left, start): few,
         (left, s_ll): none,
-        (right, end): few,
         (right, t_ll): none,
+        (right, end): few,
     }
     views = (before, after, from_a, to_a, from_c, to_c, left, right)
     ordered = {division.atom: rules[division.atom] for division in divisions}

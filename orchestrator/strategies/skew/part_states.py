@@ -14,6 +14,7 @@ from orchestrator.strategies.skew.shared import twin_state
 from orchestrator.strategies.skew.sharing import Sharing, shared_states
 from orchestrator.strategies.skew.triangle import (
     HEAVY,
+    UNDECIDED,
     Division,
     Rule,
     SkewPlan,
@@ -23,6 +24,22 @@ from orchestrator.strategies.viewtree.relation import Content, Relation, columns
 from orchestrator.strategies.viewtree.sums import COUNT
 from orchestrator.strategies.viewtree.tree import View
 from orchestrator.strategies.viewtree.views import Views
+
+
+def sized_by(splits: Sequence[Split]) -> list[Split]:
+    """Return splits that together count the rows of each atom, and few rows twice.
+
+    >>> splits = [Split(name, tuple(atoms), frozenset(name)) for name, atoms in (("b", "st"), ("a", "s"), ("c", "rt"))]
+    >>> [split.name for split in sized_by(splits)]
+    ['b', 'c']
+    """
+    counted: set[str] = set()
+    result = []
+    for split in sorted(splits, key=lambda split: -len(split.atoms)):
+        if not counted.issuperset(split.atoms):
+            counted |= set(split.atoms)
+            result.append(split)
+    return result
 
 
 class PartStates:
@@ -79,7 +96,8 @@ class PartStates:
         """Return the rows of a part."""
         splits = zip(self.sharing.first[division].splits, division.on, part.part, strict=False)
         for split, on, mark in splits:
-            relation = self.degrees.divided(split, relation, heavy=mark == HEAVY, on=on)
+            if mark != UNDECIDED:
+                relation = self.degrees.divided(split, relation, heavy=mark == HEAVY, on=on)
         return relation
 
     def _states_of(self, views: Iterable[View]) -> tuple[StateScan, ...]:
@@ -110,8 +128,13 @@ class PartStates:
         self.views.defined[root] = self.views.summed(root, relations)
         return self.views.defined[root]
 
-    def _joined(self, rule: Rule, delta: Relation) -> Relation:
-        """Return what rows of a part, joined with the other parts of a rule, add to the listed result."""
-        root = self.skew.root
-        view = View(root.keys, root.atoms, (rule.part, *rule.met))
+    def _joined(self, rule: Rule, delta: Relation, root: View | None = None) -> Relation:
+        """Return what rows of a part, joined with the other parts of a rule, add to a view.
+
+        Without a view, this is what they add to the listed result.
+        """
+        above = root or self.skew.root
+        view = View(above.keys, above.atoms, (rule.part, *rule.met))
+        if root is not None:
+            self.views.defined[view] = self.views.defined[root]
         return self.views.inner(view, [delta, *map(self.met, rule.met)], as_listed=True)

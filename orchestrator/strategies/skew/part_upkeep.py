@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cache, partial
 
 from orchestrator.algebra.operators.project import Item, Projection
-from orchestrator.algebra.scalar import filled
 from orchestrator.deltascript.plan import (
     Assign,
 )
@@ -129,7 +128,7 @@ class PartUpkeep(PartStates):
             moves_within = [
                 moved_rows[inner]
                 for position, moved_rows in enumerate(moves)
-                if len(part.part) > position
+                if division.is_marked(part, position)
                 for inner in division.within(part)
             ]
             own = change_of(part)
@@ -172,6 +171,13 @@ class PartUpkeep(PartStates):
         """Add the steps that add the change of an atom's parts to the views over them."""
         changed: dict[View, Relation] = {}
         for view in self.skew.views:
+            rule = self.skew.view_rules.get(view, {}).get(division.atom)
+            if rule is not None:
+                delta = of(rule.part)
+                if delta is not None:
+                    rows = self._joined(rule, delta, view)
+                    self.views.add(self.views.states[view], self.views.assigned(view, rows))
+                continue
             for position, child in enumerate(view.children):
                 delta = of(child) if child.atoms == (division.atom,) else changed.get(child)
                 if delta is None:
@@ -203,7 +209,7 @@ class PartUpkeep(PartStates):
                 split, whole, (self.views.states[heavy], self.views.states[light])
             )
             changes[heavy] = self.views.assigned(heavy, whole.at(rows))
-            negated = [Item(column, filled("-x", x=column)) for column in whole.payload.values()]
+            negated = [Item(column, part.negated(column)) for part, column in whole.payload.items()]
             keys = map(Item.kept, whole.keys.values())
             rows = Projection(changes[heavy].rows, (*keys, *negated))
             changes[light] = self.views.assigned(light, whole.at(rows))

@@ -7,6 +7,7 @@ from fractions import Fraction
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.errors import UsageError
 from orchestrator.strategies.request import PlanningRequest
+from orchestrator.strategies.skew.cases.plan import by_cases
 from orchestrator.strategies.skew.counts import loomis_whitney, path
 from orchestrator.strategies.skew.exponents import Exponents
 from orchestrator.strategies.skew.four_path import four_path
@@ -24,7 +25,8 @@ def parted(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
         if isinstance(result, SkewPlan):
             break
     else:
-        result = triangle(graph, exponents)
+        few = len(graph.edges) < 4
+        result = triangle(graph, exponents) if few else by_cases(graph, exponents)
     if isinstance(result, SkewPlan) and exponents.own:
         if exponents.double:
             return uneven("a triangle divided by both columns", exponents)
@@ -57,4 +59,9 @@ def exponents_of(request: PlanningRequest, form: NormalForm) -> Exponents:
                 f" {', '.join(atoms)}."
             )
         own |= dict.fromkeys(names, epsilon)
-    return Exponents(request.epsilon, double=request.double, own=tuple(own.items()))
+    return Exponents(
+        request.epsilon,
+        double=request.double,
+        own=tuple(own.items()),
+        open=request.epsilon_is_open,
+    )

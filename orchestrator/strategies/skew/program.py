@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.scan import Scan
@@ -24,7 +25,7 @@ from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import TRUE
 from orchestrator.algebra.traversal import walk
-from orchestrator.algebra.unsupported import NotModelledError, Unsupported
+from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.deltascript.plan import (
     Enumeration,
     MaintenancePlan,
@@ -36,10 +37,11 @@ from orchestrator.deltascript.plan import (
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew.degrees import Degrees
 from orchestrator.strategies.skew.hierarchical import union
+from orchestrator.strategies.skew.part_states import sized_by
 from orchestrator.strategies.skew.part_upkeep import PartUpkeep
 from orchestrator.strategies.skew.plans import exponents_of, parted, uneven
 from orchestrator.strategies.skew.show import plan_text
-from orchestrator.strategies.skew.skew_cost import TriangleCost, triangle_cost
+from orchestrator.strategies.skew.skew_cost import CaseCost, TriangleCost, case_cost, triangle_cost
 from orchestrator.strategies.skew.triangle import (
     Factorized,
     SkewPlan,
@@ -47,7 +49,7 @@ from orchestrator.strategies.skew.triangle import (
 )
 from orchestrator.strategies.skew.union_plan import UnionPlan
 from orchestrator.strategies.skew.unions import Unions
-from orchestrator.strategies.viewtree.form import NUMBERS, NormalForm
+from orchestrator.strategies.viewtree.form import NormalForm
 from orchestrator.strategies.viewtree.normal import normal_form, plan_normal_form
 from orchestrator.strategies.viewtree.relation import Relation, columns_of
 from orchestrator.strategies.viewtree.tree import View
@@ -57,12 +59,6 @@ def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
     """Return the maintenance plan over heavy and light parts, or why the strategy does not apply."""
 
     def build(form: NormalForm) -> MaintenancePlan | Unsupported:
-        for product in form.products:
-            if product.aggregate.function not in NUMBERS:
-                raise NotModelledError(
-                    "only sums and counts are kept in heavy and light parts",
-                    str(product.aggregate.call),
-                )
         constraints = form.constraints(request.static, request.growing)
         union_plan = union(form.graph, request.epsilon, constraints)
         exponents = exponents_of(request, form)
@@ -92,17 +88,22 @@ def _is_better(union_plan: UnionPlan, parts: SkewPlan | Unsupported, form: Norma
     )
 
 
-def cost_of_triangle(request: PlanningRequest) -> TriangleCost | None:
-    """Return the cost of a change with and without parts, if the query is a triangle with one result row.
+def cost_of(request: PlanningRequest, accesses: float) -> TriangleCost | CaseCost | None:
+    """Return the cost of a change over parts, if a query that costs so much without them may gain by parts.
 
-    For more result rows, parts also make reads more expensive, so the user must request them.
+    That is a triangle with one result row, or a join over cases. For more result rows of a triangle, parts also
+    make reads more expensive, so the user must request them.
     """
     query = request.recognized or request.plan
     if query is None:
         return None
     scans = [scan for scan in walk(query.root) if isinstance(scan, Scan)]
     form = normal_form(query, request.distinct, request.types) if len(scans) >= 3 else None
-    if not isinstance(form, NormalForm) or form.groups or len(form.atoms) != 3:
+    if not isinstance(form, NormalForm):
+        return None
+    if len(form.atoms) > 3:
+        return _cost_of_cases(request, form, accesses)
+    if form.groups or len(form.atoms) < 3:
         return None
     constraints = form.constraints(request.static, request.growing)
     if isinstance(union(form.graph, request.epsilon, constraints), UnionPlan):
@@ -110,6 +111,21 @@ def cost_of_triangle(request: PlanningRequest) -> TriangleCost | None:
         return None
     skew = triangle(form.graph, exponents_of(request, form))
     return triangle_cost(request, form, skew) if isinstance(skew, SkewPlan) else None
+
+
+def _cost_of_cases(request: PlanningRequest, form: NormalForm, accesses: float) -> CaseCost | None:
+    """Return the cost of a change over cases, unless the least that it could be is more than without them."""
+    if form.around is not None or form.having != TRUE:
+        return None
+    if case_cost(request, form, Fraction(1, 2)).parted >= accesses:
+        return None
+    constraints = form.constraints(request.static, request.growing)
+    if isinstance(union(form.graph, request.epsilon, constraints), UnionPlan):
+        return None
+    parts = parted(form.graph, exponents_of(request, form))
+    if not isinstance(parts, SkewPlan) or not parts.view_rules:
+        return None
+    return case_cost(request, form, parts.exponents.update)
 
 
 class _Program(PartUpkeep):
@@ -131,15 +147,17 @@ class _Program(PartUpkeep):
             self.views.composer,
             {split: skew.exponents.of(division.atom) for division, split in splits},
             {split: self._values_of(split) for _, split in splits},
-            [own.splits[0] for own in dict.fromkeys(first.values()) if own.splits],
+            sized_by([split for _, split in splits]),
         )
         for division in skew.divisions:
             self._divide(division)
         for view in skew.views:
-            self.views.defined[view] = self.views.inner(view, [*map(self._current, view.children)])
+            self.views.defined[view] = self.views.inner(
+                view, [*map(self._current, view.children)], as_listed=view in skew.view_rules
+            )
             self._store(view)
         listed = self._define_root()
-        if skew.factorized or self.views.form.around is not None:
+        if skew.factorized or self.views.form.around is not None or self._hides_groups:
             self.views.store(skew.root)
             self.views.show(self._query(), sorted(skew.root.keys))
             self._note_lookups()
@@ -150,7 +168,9 @@ class _Program(PartUpkeep):
         parts = {
             division.splits[0]: self._states_of(division.parts)
             for division in skew.divisions
-            if len(division.on) == 1 and self.sharing.first[division] is division
+            if len(division.on) == 1
+            and not division.together
+            and self.sharing.first[division] is division
         }
         plan = self.degrees.with_partitioning(planned, parts)
         plan = replace(
@@ -164,6 +184,11 @@ class _Program(PartUpkeep):
         return plan.drawn(plan_text(skew)).because(reason)
 
     # Content
+
+    @property
+    def _hides_groups(self) -> bool:
+        """Whether some groups are stored and not shown."""
+        return bool(self.views.form.free) and self.views.form.having != TRUE
 
     def _query(self) -> Relation:
         """Return the query: the listed result plus the joins of the factorized cases."""

@@ -69,7 +69,7 @@ class Changes:
         """Return the change of a part of one of the atoms."""
         division = self.division[part.atoms[0]]
         if part not in division.parts:
-            if self.moved is not None and len(part.part) <= self.moved:
+            if self.moved is not None and not division.is_marked(part, self.moved):
                 return None
             within = [self.of_part(inner) for inner in division.within(part)]
             relations = [relation for relation in within if relation is not None]

@@ -60,8 +60,7 @@ def shared_states(
             None if counts else division,
         )
         result.first[division] = by_key.setdefault(identity, division)
-        marks = {part.part[:n] for part in division.parts for n in range(len(division.on) + 1)}
-        for part in map(division.part, sorted(marks)):
+        for part in division.all_parts:
             orders[part] = ((identity, part.part), order)
     kept = {view for item in plan.factorized for view in (item.joined, item.known)}
     for view in plan.views:

@@ -65,7 +65,9 @@ def _lines(plan: SkewPlan) -> Iterator[str]:
         yield f"  {division.atom} {how}: {', '.join(f'{part.label} *' for part in division.parts)}"
     yield "stored besides:"
     for view in plan.views:
-        costs = [(child, power(plan.upkeep[view, child])) for child in view.children]
+        costs = [
+            (child, power(cost)) for (above, child), cost in plan.upkeep.items() if above == view
+        ]
         kept = ", of ".join(f"{_short(child)} in {cost}" for child, cost in costs)
         yield f"  {view.label} *, kept after a change of {kept}"
     for atom, rules in plan.rules.items():

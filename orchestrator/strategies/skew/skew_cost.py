@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.deltascript.plan import Statistics
@@ -58,6 +59,34 @@ heavy, at N^ε = 447, it costs about 620 lookups and rows'
             f" {self.most:,.0f}; with {self.heavy} of these heavy, at N^ε = {self.threshold:,.0f}, it"
             f" costs about {self.parted:,.0f} lookups and rows"
         )
+
+
+@dataclass(frozen=True)
+class CaseCost:
+    """The cost of a change of one row of a join over the cases of heavy and light variables."""
+
+    parted: float
+    """The most lookups and rows of a change, on average over many changes."""
+    exponent: Fraction
+    rows: float
+    """The number of rows of all relations, counted for each time that the query reads them."""
+
+    @property
+    def described(self) -> str:
+        """The cost in words.
+
+        >>> CaseCost(5828.8, Fraction(2, 3), 400000.0).described
+        'over 400,000 rows, a change costs at most about 5,829 lookups and rows'
+        """
+        return f"over {self.rows:,.0f} rows, a change costs at most about {self.parted:,.0f} lookups and rows"
+
+
+def case_cost(request: PlanningRequest, form: NormalForm, exponent: Fraction) -> CaseCost:
+    """Return the cost of a change whose exponent is known."""
+    tables = [scan.table for atom in form.atoms for scan in atom.scans]
+    rows = sum(request.statistics.get(table.oid, Statistics(0.0)).rows for table in tables)
+    overhead = OVERHEAD * len(form.atoms) / 3
+    return CaseCost(overhead + rows ** float(exponent), exponent, rows)
 
 
 def triangle_cost(request: PlanningRequest, form: NormalForm, plan: SkewPlan) -> TriangleCost:

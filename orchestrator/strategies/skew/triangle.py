@@ -25,8 +25,9 @@ B and C.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import product
 
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.strategies.skew.degrees import Split
@@ -36,6 +37,8 @@ from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables
 from orchestrator.strategies.viewtree.tree import View
 
 HEAVY, LIGHT = "h", "l"
+UNDECIDED = "-"
+"""The mark of a variable on which a part is not divided; marks at the end may be left out."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +75,30 @@ class Division:
         return View(self.schema, (self.atom,), part=marks)
 
     @property
+    def all_parts(self) -> tuple[View, ...]:
+        """All parts, also those over several stored parts."""
+        marks = map("".join, product((HEAVY, LIGHT, UNDECIDED), repeat=len(self.on)))
+        return tuple(map(self.part, dict.fromkeys(mark.rstrip(UNDECIDED) for mark in marks)))
+
+    @property
     def whole(self) -> View:
         """The view of the undivided atom."""
         return self.part("")
 
     def within(self, part: View) -> tuple[View, ...]:
         """Return the stored parts that a part consists of."""
-        return tuple(inner for inner in self.parts if inner.part.startswith(part.part))
+        return tuple(
+            inner
+            for inner in self.parts
+            if all(
+                mark in (UNDECIDED, own) for mark, own in zip(part.part, inner.part, strict=False)
+            )
+        )
+
+    @staticmethod
+    def is_marked(part: View, position: int) -> bool:
+        """Return whether a part has only heavy, or only light values of the variable of a split."""
+        return part.part[position : position + 1] in (HEAVY, LIGHT)
 
 
 @dataclass(frozen=True)
@@ -140,6 +160,8 @@ class SkewPlan:
     upkeep: Mapping[tuple[View, View], Fraction]
     """For a view and a child: the exponent of the cost of a change of the child."""
     factorized: tuple[Factorized, ...]
+    view_rules: Mapping[View, Mapping[str, Rule]] = field(default_factory=dict)
+    """For a view and an atom: how a change of the atom is joined, if not with the view's other children."""
 
     def update(self, atom: str) -> Fraction:
         """Return the exponent of the cost of a change of an atom's row, averaged over many changes."""

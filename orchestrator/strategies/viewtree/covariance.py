@@ -70,17 +70,46 @@ class Triple:
 
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """Return the sum of products of triples and counts; a count is a triple of no numbers."""
+        factors = self._sorted(factors)
         *first, last = factors if len(factors) > 1 else (*factors, None)
-        product = self.multiplied([factor for factor in first if factor])
+        product = _product([factor for factor in first if factor])
         more = _term(*last) if last else Scalar.read(f"ARRAY[1::{FLOAT}]")
-        return self._or_zero(filled("idivm.triple_sum(x, y)", x=product, y=more))
+        total = filled("idivm.triple_sum(x, y)", x=product, y=more)
+        return self._or_zero(self._in_order(total, factors))
 
     def multiplied(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """Return the product of triples and counts."""
-        product, *rest = (_term(*factor) for factor in factors)
-        for term in rest:
-            product = filled("idivm.triple_times(x, y)", x=product, y=term)
-        return product
+        factors = self._sorted(factors)
+        return self._in_order(_product(factors), factors)
+
+    def _sorted(self, factors: Sequence[tuple[Payload, Column]]) -> list[tuple[Payload, Column]]:
+        """Return the factors in the order of their first numbers."""
+        return sorted(factors, key=lambda factor: min(self._places(factor[0]), default=0))
+
+    def _in_order(self, triple: Scalar, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
+        """Return a product of factors with its numbers in the order of this triple.
+
+        In a view tree they are in order. A join over parts may multiply R and T, and then S.
+
+        >>> a, b, c = (("r", Scalar.read("a")), ("s", Scalar.read("b")), ("t", Scalar.read("c")))
+        >>> factors = [(Triple((b,)), Column("x")), (Triple((a, c)), Column("y"))]
+        >>> Triple((a, b, c)).multiplied(factors)
+        Scalar(idivm.triple_products((idivm.triple_times(y, x)), ARRAY[0, 1, 3, 2]))
+        """
+        places = [place for payload, _ in factors for place in self._places(payload)]
+        if places == sorted(places):
+            return triple
+        order = ", ".join(str(places.index(place) + 1) for place in range(len(places)))
+        return filled(f"idivm.triple_products(x, ARRAY[0, {order}])", x=triple)
+
+    def _places(self, payload: Payload) -> list[int]:
+        """Return the positions of a factor's numbers; a factor has all numbers of its atoms."""
+        atoms = {atom for atom, _ in payload.features} if isinstance(payload, Triple) else set()
+        return [place for place, (atom, _) in enumerate(self.features) if atom in atoms]
+
+    def negated(self, column: Column) -> Scalar:
+        """Return the opposite of a triple."""
+        return filled(f"idivm.triple_times(x, ARRAY[-1::{FLOAT}])", x=column)
 
     def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:
         """Return the sum of two triples."""
@@ -112,6 +141,13 @@ def ring_aggregate(
     order = ", ".join(str(places[n]) for n in range(len(places)))
     text = f"idivm.triple_covariance({{0}}, {{1}}, ARRAY[{order}])"
     return RingAggregate(product.aggregate, (counted, triple), text)
+
+
+def _product(factors: Sequence[tuple[Payload, Column]]) -> Scalar:
+    product, *rest = (_term(*factor) for factor in factors)
+    for term in rest:
+        product = filled("idivm.triple_times(x, y)", x=product, y=term)
+    return product
 
 
 def _term(payload: Payload, column: Column) -> Scalar:

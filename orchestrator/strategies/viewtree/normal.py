@@ -337,6 +337,11 @@ class _NormalFormReader:
             raise NotModelledError("an aggregate is not a sum of products", str(aggregate.call))
         lifts = aggregate.function in self.lifting
         known = lifts or aggregate.function in NUMBERS
+        if aggregate.function in ("min", "max"):
+            raise NotModelledError(
+                "a minimum or maximum is not a sum of products, so a deleted value cannot be taken back",
+                str(aggregate.call),
+            )
         if not known or len(aggregate.arguments) > 1:
             raise NotModelledError("an aggregate is not a sum of products", str(aggregate.call))
         factors: list[tuple[str, Scalar]] = []

@@ -89,6 +89,10 @@ class Element:
         """Return the sum of two elements."""
         return filled(f"{self.ring.plus}(x, y)", x=stored, y=more)
 
+    def negated(self, column: Column) -> Scalar:
+        """Return the opposite of an element."""
+        return filled(f"{self.ring.multiple}(x, -1)", x=column)
+
     def _multiple(self, element: Scalar, times: Scalar) -> Scalar:
         if times == ONE:
             return element

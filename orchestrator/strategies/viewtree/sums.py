@@ -46,6 +46,9 @@ class Payload(Protocol):
     def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:
         """Return the sum of two elements."""
 
+    def negated(self, column: Column) -> Scalar:
+        """Return the opposite of an element, which is added where a row goes."""
+
 
 @dataclass(frozen=True)
 class Total:
@@ -93,6 +96,10 @@ class Total:
     def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:
         """Return the sum of two totals."""
         return filled("x + y", x=stored, y=more)
+
+    def negated(self, column: Column) -> Scalar:
+        """Return the opposite of a total."""
+        return filled("-x", x=column)
 
     def _summed(self, product: Scalar) -> Scalar:
         if product == ONE:
