@@ -362,9 +362,12 @@ DECLARE
 BEGIN
     to_index := ARRAY(
         SELECT DISTINCT vs.source FROM idivm.view_sources vs JOIN idivm.views v ON v.id = vs.view
-        WHERE v.id IN (SELECT idivm.synchronous_views())
-              AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_xid')) IS NULL
-           OR v.read_from IS NOT NULL AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_cut')) IS NULL
+        -- Somebody may have dropped a log, which the doctor creates again.
+        WHERE to_regclass(format('idivm_log.%I', 's' || vs.source || '_a')) IS NOT NULL
+          AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_b')) IS NOT NULL
+          AND (v.id IN (SELECT idivm.synchronous_views())
+                   AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_xid')) IS NULL
+               OR v.read_from IS NOT NULL AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_cut')) IS NULL)
         ORDER BY vs.source);
     -- Other tables need no index.
     to_drop := ARRAY(

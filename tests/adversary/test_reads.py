@@ -135,6 +135,7 @@ def test_what_is_forbidden_later_is_not_read_any_more(
             f"SELECT word, count(*) AS n FROM {below} GROUP BY word",
             maintain=mode,
             strategy=strategy,
+            shared="off",
         )
     scene.admin.execute(LATER[kind].format(scene.attacker).encode())
     # Writers go on.

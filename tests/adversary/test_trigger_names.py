@@ -85,7 +85,9 @@ def test_another_trigger_in_the_place_of_capture_is_noticed(high: Scene, put: st
 
 def test_the_name_of_a_trigger_leaves_no_writer_out_of_a_lock(scene: Scene) -> None:
     """A refresh waits for the writers of a table that do not take the lock of eager views."""
-    scene.orc.create_view("v", "SELECT k, sum(n) AS s FROM t GROUP BY k", maintain="eager")
+    scene.orc.create_view(
+        "v", "SELECT k, sum(n) AS s FROM t GROUP BY k", maintain="eager", shared="off"
+    )
     scene.as_mallory(
         "CREATE FUNCTION mallory.o() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
         "CREATE TRIGGER idivm_9_begin BEFORE INSERT ON mallory.m EXECUTE FUNCTION mallory.o('{1}');"

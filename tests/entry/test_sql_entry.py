@@ -170,7 +170,7 @@ def test_a_view_is_altered_replaced_paused_and_dropped(
 
 @pytest.mark.integration
 def test_a_paused_view_stays_as_it_is(orc: Orchestrator, client: psycopg.Connection[Any]) -> None:
-    create(client, "v", TOTALS, maintain="eager")
+    create(client, "v", TOTALS, maintain="eager", options='{"shared": "off"}')
     orc.plan()
     client.execute(
         "SELECT idivm.pause_view('v'); SELECT idivm.pause_view('v'); DELETE FROM t WHERE k = 'a'"
@@ -305,7 +305,7 @@ def test_an_ordinary_role_creates_views_and_gains_no_right(
     theirs = connect(make_conninfo(dsn, user=role))
     try:
         theirs.execute("SET search_path = his, public")
-        create(theirs, "v", TOTALS, maintain="eager")
+        create(theirs, "v", TOTALS, maintain="eager", options='{"shared": "off"}')
         create(theirs, "leak", "SELECT a FROM secret")
         theirs.execute(
             "CREATE FUNCTION his.who() RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT current_user::text'"

@@ -30,11 +30,15 @@ def shop(orc, mode):
         "SELECT kind, sum(price * n) AS total, count(*) AS n FROM items i JOIN sold s ON s.item = i.id"
         " GROUP BY kind",
         maintain=mode,
+        shared="off",
         strategy="id",
         cache="on",
     )
     orc.create_view(
-        "dear", "SELECT id, upper(kind) AS kind FROM items WHERE price > 3", maintain=mode
+        "dear",
+        "SELECT id, upper(kind) AS kind FROM items WHERE price > 3",
+        maintain=mode,
+        shared="off",
     )
     orc.create_view("bag", "SELECT item % 2 AS odd FROM sold", strategy="recompute")
     return orc

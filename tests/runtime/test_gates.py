@@ -135,7 +135,7 @@ def test_a_group_is_of_one_owner_and_of_deferred_views(board):
     try:
         connection.execute(sql.SQL("ALTER VIEW us OWNER TO {}").format(sql.Identifier(role)))
         assert rows(connection, "SELECT v.relation::text FROM idivm.views v WHERE v.id IN"
-                    " (SELECT idivm.mates(id) FROM idivm.views WHERE relation = 'ts'::regclass)") == [("ts",), ("above",)]  # fmt: skip
+                    " (SELECT idivm.mates(id) FROM idivm.views WHERE relation = 'ts'::regclass) ORDER BY v.id") == [("ts",), ("above",)]  # fmt: skip
     finally:
         connection.execute(
             sql.SQL("ALTER VIEW us OWNER TO postgres; DROP ROLE {}").format(sql.Identifier(role))
@@ -267,14 +267,14 @@ def test_a_gate_is_for_tables_of_the_view_and_for_their_writers(orc, connect):
         writer.execute("INSERT INTO t VALUES (2, 2); SELECT idivm.gate('t', '1')")
         for statement in (
             "SELECT idivm.gate('u', '1')",
-            "INSERT INTO idivm.gates VALUES ('u', '1', ROW(NULL, NULL, NULL), 0)",
+            "INSERT INTO idivm.gates VALUES ('u', '1', ROW(NULL, NULL, NULL, NULL), 0)",
         ):
             with pytest.raises(
                 psycopg.errors.InsufficientPrivilege, match=r"may not write (public\.)?u"
             ):
                 writer.execute(statement)
         # Nobody can give a cut of their own.
-        writer.execute("UPDATE idivm.gates SET cut = ROW(NULL, NULL, NULL), cluster = 0")
+        writer.execute("UPDATE idivm.gates SET cut = ROW(NULL, NULL, NULL, NULL), cluster = 0")
         orc.refresh("v")
         assert rows(orc.connection, "SELECT count(*) FROM v") == [(2,)]
         assert [(g.source, g.batch) for g in orc.gates()] == [("t", "1")]

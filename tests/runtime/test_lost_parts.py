@@ -196,8 +196,8 @@ def test_a_truncation_and_a_refresh_that_may_not_read_the_table_wait_in_no_circl
     with orchestrator.connect(as_ann) as orc:
         orc.execute("CREATE SCHEMA own; CREATE TABLE own.t (id int PRIMARY KEY)")
         orc.create_view("own.first", "SELECT id FROM own.t")
-        orc.create_view("own.soon", "SELECT id FROM own.t", maintain="eager")
-        orc.create_view("own.eager", "SELECT id, a FROM s.t", maintain="eager")
+        orc.create_view("own.soon", "SELECT id FROM own.t", maintain="eager", shared="off")
+        orc.create_view("own.eager", "SELECT id, a FROM s.t", maintain="eager", shared="off")
         orc.create_view("own.most", "SELECT max(a) AS m FROM s.t")
         admin.execute(SQL("REVOKE {} FROM {}; SET ROLE {}").format(owners, ann, owners))
         admin.execute("INSERT INTO s.t VALUES (2, 2)")
@@ -235,7 +235,7 @@ def test_views_whose_owner_changes(roles):
             "CREATE SCHEMA own; CREATE TABLE own.t (id int PRIMARY KEY, a int); CREATE TABLE own.u (x int)"
         )
         for name, mode in VIEWS.items():
-            orc.create_view(f"own.{name}", "SELECT id, a FROM own.t", maintain=mode)
+            orc.create_view(f"own.{name}", "SELECT id, a FROM own.t", maintain=mode, shared="off")
         admin.execute(SQL("REASSIGN OWNED BY {} TO {}").format(ann, owners))
         admin.execute(
             "INSERT INTO own.t VALUES (1, 1); UPDATE own.t SET a = 2; UPDATE own.t SET id = 3"

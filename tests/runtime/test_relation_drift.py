@@ -40,7 +40,7 @@ def test_a_replaced_relation_is_noticed_and_mended(base, name, maintain, older, 
     if older and capture_form == "c":
         pytest.skip("one form is enough here")
     sql = base.connection.execute
-    base.alter_view("v", maintain=maintain)
+    base.alter_view("v", maintain=maintain, shared="off")
     base.execute("CREATE VIEW other AS SELECT count(*) AS n FROM t")
     view_id = base.view("v").id
     sql("SELECT idivm.refresh('v')")
