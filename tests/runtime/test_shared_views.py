@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 SHARED = ("sums", "whole", "visits", "kinds")
 
 
-@pytest.fixture(params=["plpgsql", "c"])
+@pytest.fixture(params=["plpgsql", pytest.param("c", marks=pytest.mark.slow)])
 def capture_form(request):
     return request.param
 
@@ -123,6 +123,7 @@ def test_a_fold_leaves_what_its_snapshot_does_not_see(bank, session):
     assert all(report.equal for report in bank.check())
 
 
+@pytest.mark.slow
 def test_writers_in_opposite_orders_end(bank, session):
     """No views add a deadlock to two transactions that write the same tables in opposite orders."""
     first, second = session(), session()
@@ -170,6 +171,7 @@ def test_a_truncation_beside_a_writer(bank, session):
     assert all(report.equal for report in bank.check())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["COMMIT PREPARED", "ROLLBACK PREPARED"])
 def test_a_prepared_transaction_holds_no_view(bank, connect, ending):
     connection = connect(autocommit=True)
@@ -188,6 +190,7 @@ def test_a_prepared_transaction_holds_no_view(bank, connect, ending):
     assert all(report.equal for report in bank.check())
 
 
+@pytest.mark.slow
 def test_set_constraints_takes_no_lock_that_lasts(bank, session):
     """A transaction that goes on after it must not keep others from refreshing the view."""
     writer = session()
@@ -219,6 +222,7 @@ def test_a_refresh_within_a_transaction_makes_no_writer_wait(bank, session):
     assert wrong(bank.connection, *SHARED) == {}
 
 
+@pytest.mark.slow
 def test_deferred_and_eager_views_above(bank, connect):
     """A view above reads the stored content, so a refresh brings it up to date first; an eager one ends the sharing."""
     connection = connect(autocommit=True)
@@ -239,6 +243,7 @@ def test_deferred_and_eager_views_above(bank, connect):
     assert differences(connection, "high") == []
 
 
+@pytest.mark.slow
 def test_changes_of_the_mode(bank, connect):
     connection = connect(autocommit=True)
     for options in (
@@ -268,6 +273,7 @@ def test_changes_of_the_mode(bank, connect):
     assert all(report.equal for report in bank.check())
 
 
+@pytest.mark.slow
 def test_a_paused_view_is_current_and_stays_as_it_is(bank, connect):
     connection = connect(autocommit=True)
     connection.execute("SELECT idivm.pause_view('sums')")
@@ -279,6 +285,7 @@ def test_a_paused_view_is_current_and_stays_as_it_is(bank, connect):
     settle(connection, "sums")
 
 
+@pytest.mark.slow
 def test_a_table_that_loses_its_key(bank, connect):
     """The plan relies on the key, so reads run the query until the view is planned again."""
     connection = connect(autocommit=True)
@@ -309,6 +316,7 @@ def test_a_session_that_leaves_the_view_to_others(bank, connect):
     settle(connection, "sums")
 
 
+@pytest.mark.slow
 def test_many_writers_at_once(bank, connect):
     """Writers at all levels, readers, and refreshes: no error but conflicts of the writers' own, and no difference."""
     bank.execute("CREATE TABLE stop (); ALTER TABLE visit ADD id int GENERATED ALWAYS AS IDENTITY")
