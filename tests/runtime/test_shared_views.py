@@ -319,7 +319,6 @@ def test_a_session_that_leaves_the_view_to_others(bank, connect):
 @pytest.mark.slow
 def test_many_writers_at_once(bank, connect):
     """Writers at all levels, readers, and refreshes: no error but conflicts of the writers' own, and no difference."""
-    bank.execute("CREATE TABLE stop (); ALTER TABLE visit ADD id int GENERATED ALWAYS AS IDENTITY")
     failures: list[Exception] = []
     connections = [connect(autocommit=True) for _ in range(6)]
 
