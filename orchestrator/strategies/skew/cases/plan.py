@@ -159,7 +159,7 @@ class _Builder:
             for number, division in enumerate(self.divisions)
         }
         stored = [search.rows_of_view(*key) for key in self.views]
-        bounds = [max(search.unit, *stored), search.rows_of_view(search.everything, Marks())]
+        bounds = [max([search.unit, *stored]), search.rows_of_view(search.everything, Marks())]
         names = tuple(search.atoms)
         exponents = CaseExponents(
             search.epsilon,
