@@ -111,6 +111,14 @@ def require_invariants(orc, plan: MaintenancePlan, names: Names) -> None:
             require_query(orc, names, state)
 
 
+def require_right(orc, plans: Iterable[tuple[MaintenancePlan, Names]], change: object) -> None:
+    """The invariants of some plans, and that every view shows what its query says, after a change."""
+    for plan in plans:
+        require_invariants(orc, *plan)
+    different = {r.view: (r.missing_rows, r.surplus_rows) for r in orc.check() if not r.equal}
+    assert different == {}, change
+
+
 def degrees_of(orc, names: Names, part: Partition) -> dict[tuple[object, ...], int]:
     rows = orc.connection.execute(
         SQL("SELECT {}, {} FROM {}").format(

@@ -19,6 +19,7 @@ from orchestrator.deltascript.plan import (
     State,
     StateTable,
     StateView,
+    direction,
 )
 from orchestrator.deltascript.query import query_text
 from orchestrator.deltascript.reading import fields
@@ -275,18 +276,12 @@ def _index_state(state: StateTable, names: Names) -> Iterator[Composed]:
         yield SQL("CREATE INDEX ON {} ({})").format(table, order_list(state.sorted))
 
 
-def order_list(columns: Iterable[Sorted], alias: Composable = SQL("")) -> Composed:  # noqa: B008
+def order_list(columns: Iterable[Sorted], qualifier: str = "") -> Composed:
     """Return columns with their directions, as in ORDER BY and in indexes."""
+    before = (qualifier,) if qualifier else ()
     return SQL(", ").join(
-        SQL("{}{}{}{}").format(
-            alias,
-            Identifier(item.column),
-            SQL(" DESC" if item.descending else ""),
-            SQL(
-                ""
-                if item.nulls_first == item.descending
-                else f" NULLS {'FIRST' if item.nulls_first else 'LAST'}"
-            ),
+        SQL("{}{}").format(
+            Identifier(*before, item.column), SQL(direction(item.descending, item.nulls_first))
         )
         for item in columns
     )

@@ -142,7 +142,8 @@ class ParsedOptions:
     def may_be_shared(self) -> bool:
         """Whether writers may share an eager view, as nothing asks for a content that each of them writes."""
         writes = (self.feed == "on", self.relation == "table", self.on_error == "raise")
-        return self.maintain == "eager" and self.shared == "auto" and not any(writes)
+        others = (*writes, bool(self.append_only), self.is_factorized)
+        return self.maintain == "eager" and self.shared == "auto" and not any(others)
 
     @property
     def is_factorized(self) -> bool:

@@ -112,9 +112,7 @@ def request_for(
         algebra=algebra,
         algebra_tree=tree,
         maintain=options.maintain,
-        may_be_shared=options.may_be_shared
-        and not options.append_only
-        and not options.is_factorized,
+        may_be_shared=options.may_be_shared,
         plan=plan,
         lowered=lowered,
         recognized=recognized,

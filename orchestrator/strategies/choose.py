@@ -121,8 +121,12 @@ def _chosen(request: PlanningRequest, wanted: str) -> MaintenancePlan:
         wanted = str(Strategy.VIEW_TREE)
     if request.streams:
         return _over_streams(request, wanted)
+    plans: dict[Strategy, MaintenancePlan | Unsupported] = {}
+    best = None
+    if wanted == "auto" and not request.time_dependent:
+        best = _cheapest(request, plans)
     if request.maintain == ON_READ or (request.may_be_shared and len(request.sources) == 1):
-        plan = _merging(request, wanted)
+        plan = _merging(request, wanted, best, plans)
         if isinstance(plan, MaintenancePlan):
             return plan
         if request.maintain == ON_READ:
@@ -130,13 +134,11 @@ def _chosen(request: PlanningRequest, wanted: str) -> MaintenancePlan:
                 f"A read cannot merge the pending changes of this query: {plan}."
                 " Take maintain = eager, or maintain = deferred with idivm serve."
             )
-    plans: dict[Strategy, MaintenancePlan | Unsupported] = {}
+    if best is not None:
+        return best
     if wanted != "auto":
         candidates = [Strategy(wanted)]
     else:
-        best = None if request.time_dependent else _cheapest(request, plans)
-        if best is not None:
-            return best
         candidates = [name for name in STRATEGIES if name != Strategy.SKEW]
         if not request.time_dependent:
             plans.setdefault(Strategy.VIEW_TREE, _tree(request))
@@ -177,14 +179,19 @@ def _over_streams(request: PlanningRequest, wanted: str) -> MaintenancePlan:
     )
 
 
-def _merging(request: PlanningRequest, wanted: str) -> MaintenancePlan | str:
-    """Return the cheapest plan whose content a read can merge with pending changes, or why there is none."""
+def _merging(
+    request: PlanningRequest,
+    wanted: str,
+    best: MaintenancePlan | None,
+    plans: Mapping[Strategy, MaintenancePlan | Unsupported],
+) -> MaintenancePlan | str:
+    """Return the cheapest plan whose content a read can merge with pending changes, or why there is none.
+
+    For `auto`, `best` is the cheapest plan of all, and `plans` holds the plans tried before.
+    """
+    if best is not None and best.program.merged is not None:
+        return best
     names = [Strategy.ID, Strategy.TUPLE] if wanted == "auto" else [Strategy(wanted)]
-    plans: dict[Strategy, MaintenancePlan | Unsupported] = {}
-    if wanted == "auto" and not request.time_dependent:
-        best = _cheapest(request, plans)
-        if best is not None and best.program.merged is not None:
-            return best
     because = "no rule says how"
     for name in names:
         plan = _time_dependence(request, name) or plans.get(name) or STRATEGIES[name](request)

@@ -478,10 +478,7 @@ BEGIN
     FOR late IN SELECT * FROM idivm.over_log_limit(mind_limits.source) LOOP
         -- A running refresh of the view still needs its log.
         IF late.action = 'rebuild' AND pg_try_advisory_xact_lock(idivm.lock_class(), late.view) THEN
-            PERFORM FROM idivm.views v WHERE v.id = late.view FOR NO KEY UPDATE SKIP LOCKED;
-            IF FOUND THEN
-                UPDATE idivm.views v SET status = 'invalid' WHERE v.id = late.view;
-            END IF;
+            PERFORM idivm.invalidate_unlocked(ARRAY[late.view]);
         ELSE
             RAISE LOG 'the view % keeps % of change logs, more than its log_limit of %',
                 late.name, pg_size_pretty(late.kept), pg_size_pretty(late.most)

@@ -24,6 +24,16 @@ CREATE OR REPLACE FUNCTION idivm.lock_eager() RETURNS void
     RETURN pg_catalog.pg_advisory_xact_lock(idivm.lock_class(), '-2147483648'::pg_catalog.int4);
 COMMENT ON FUNCTION idivm.lock_eager() IS 'waits until no other transaction writes tables of eager views';
 
+-- Return whether there is an eager view that writers do not share, so that some writers take the eager lock.
+CREATE OR REPLACE FUNCTION idivm.writers_take_turns() RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager' AND v.read_from IS NULL);
+END
+$$;
+COMMENT ON FUNCTION idivm.writers_take_turns() IS 'whether writers of eager views run one at a time';
+
 -- An apply worker writes rows without statements, and refreshes eager views at its commit.
 CREATE OR REPLACE FUNCTION idivm.lock_eager_of(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -47,6 +57,19 @@ END
 $$;
 COMMENT ON FUNCTION idivm.is_apply_worker() IS 'whether this session is a worker of a subscription';
 
+-- Have views rebuilt by the next refresh, except those that another transaction is changing: this one must not wait.
+CREATE OR REPLACE FUNCTION idivm.invalidate_unlocked(view_ids integer[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    WITH free AS MATERIALIZED (
+        SELECT v.id FROM idivm.views v WHERE v.id = ANY (view_ids) AND v.status = 'ready' FOR NO KEY UPDATE SKIP LOCKED
+    )
+    UPDATE idivm.views v SET status = 'invalid' FROM free WHERE v.id = free.id;
+END
+$$;
+COMMENT ON FUNCTION idivm.invalidate_unlocked(integer[]) IS 'has views rebuilt, except those that another transaction is changing';
+
 -- Return which of these pending views an apply worker refreshes. It refreshes none while a transaction that it has
 -- prepared itself holds a lock of synchronous views: the publisher ends that transaction later, so the worker would
 -- wait for ever. The views become invalid, and the next writer or refresh rebuilds them. Nobody can read them
@@ -66,10 +89,7 @@ BEGIN
     ) THEN
         RETURN pending;
     END IF;
-    WITH free AS MATERIALIZED (
-        SELECT v.id FROM idivm.views v WHERE v.id = ANY (pending) AND v.status = 'ready' FOR NO KEY UPDATE SKIP LOCKED
-    )
-    UPDATE idivm.views v SET status = 'invalid' FROM free WHERE v.id = free.id;
+    PERFORM idivm.invalidate_unlocked(pending);
     RETURN '{}';
 END
 $$;
@@ -188,8 +208,7 @@ DECLARE
     -- The tables that are locked with their children; NULL if all are.
     whole regclass[];
     patience text := current_setting('lock_timeout');
-    is_patient boolean := patience <> '0'
-        OR NOT EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager' AND v.read_from IS NULL);
+    is_patient boolean := patience <> '0' OR NOT idivm.writers_take_turns();
     relation regclass;
     view_id integer;
     late regclass;
@@ -375,7 +394,7 @@ AS $$
 DECLARE
     beside regclass[] := '{}';
     now regclass[];
-    any_eager boolean := EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager' AND v.read_from IS NULL);
+    any_eager boolean := idivm.writers_take_turns();
 BEGIN
     IF any_eager THEN
         beside := idivm.written_in_turn(tables);

@@ -532,12 +532,16 @@ BEGIN
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
+    IF bounded THEN
+        v.mark.upto := pg_current_snapshot();
+    END IF;
     v.recompute := v.recompute OR v.is_foreign;
     IF by_writer AND v.waits THEN
         RETURN NULL;
-    ELSIF bounded AND (v.recompute OR v.content_only) THEN
-        RAISE EXCEPTION 'this refresh needs tables that do not change meanwhile' USING ERRCODE = 'IV002';
-    ELSIF v.content_only AND NOT v.recompute AND view_id IN (SELECT idivm.synchronous_views()) THEN
+    ELSIF v.recompute OR v.content_only THEN
+        PERFORM idivm.require_fixed_tables(v.mark);
+    END IF;
+    IF v.content_only AND NOT v.recompute AND view_id IN (SELECT idivm.synchronous_views()) THEN
         -- No writer is to wait for the other tables of a synchronous view.
         v.recompute := true;
         why := idivm.why_recomputed('S', false);
@@ -572,9 +576,7 @@ BEGIN
         END IF;
     END IF;
     IF coalesce(drifts, idivm.has_drifted(view_id)) THEN
-        IF bounded THEN
-            RAISE EXCEPTION 'this refresh needs tables that do not change meanwhile' USING ERRCODE = 'IV002';
-        END IF;
+        PERFORM idivm.require_fixed_tables(v.mark);
         obstacle := idivm.obstacle(view_id);
         IF obstacle.reason IS NOT NULL THEN
             PERFORM idivm.give_up(view_id, by_writer, obstacle.reason, obstacle.remedy);
@@ -592,10 +594,7 @@ BEGIN
         EXECUTE format('SELECT idivm_state.%I()', 'clock_' || view_id);
         has_written := true;
     END IF;
-    snapshot := pg_current_snapshot();
-    IF bounded THEN
-        v.mark.upto := snapshot;
-    END IF;
+    snapshot := coalesce((v.mark).upto, pg_current_snapshot());
     done := idivm.run_program(view_id, v.mark, v.recompute, v.content_only);
     IF v.options ->> 'relation' = 'table' THEN
         PERFORM idivm.show_table(view_id, done.kind IS NOT DISTINCT FROM 'R');

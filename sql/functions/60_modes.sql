@@ -299,32 +299,24 @@ BEGIN
         RETURN NULL;
     END IF;
     BEGIN
-        RETURN idivm.refresh_one(view_id, true, bounded => true);
-    EXCEPTION WHEN SQLSTATE 'IV002' THEN
-        NULL;
-    WHEN OTHERS THEN
-        GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, reason = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
-        IF idivm.ends_refresh(state) THEN
-            RAISE;
-        END IF;
-        reason := idivm.note_error(view_id, state, reason, hint);
-        RETURN NULL;
-    END;
-    BEGIN
-        FOR source IN
-            SELECT s.relation FROM idivm.view_sources vs JOIN idivm.sources s ON s.id = vs.source
-            WHERE vs.view = view_id ORDER BY s.relation
-        LOOP
-            EXECUTE format('LOCK TABLE %s IN SHARE MODE NOWAIT', source);
-        END LOOP;
-        RETURN idivm.refresh_one(view_id, true);
-    EXCEPTION WHEN lock_not_available OR insufficient_privilege THEN
-        -- idivm serve, or any refresh, recomputes the view; reads run its query.
-        PERFORM FROM idivm.views v WHERE v.id = view_id AND v.status = 'ready' FOR NO KEY UPDATE SKIP LOCKED;
-        IF FOUND THEN
-            UPDATE idivm.views v SET status = 'invalid' WHERE v.id = view_id;
-        END IF;
-    WHEN OTHERS THEN
+        BEGIN
+            RETURN idivm.refresh_one(view_id, true, bounded => true);
+        EXCEPTION WHEN SQLSTATE 'IV002' THEN
+            NULL;
+        END;
+        BEGIN
+            FOR source IN
+                SELECT s.relation FROM idivm.view_sources vs JOIN idivm.sources s ON s.id = vs.source
+                WHERE vs.view = view_id ORDER BY s.relation
+            LOOP
+                EXECUTE format('LOCK TABLE %s IN SHARE MODE NOWAIT', source);
+            END LOOP;
+            RETURN idivm.refresh_one(view_id, true);
+        EXCEPTION WHEN lock_not_available OR insufficient_privilege THEN
+            -- idivm serve, or any refresh, recomputes the view; reads run its query.
+            PERFORM idivm.invalidate_unlocked(ARRAY[view_id]);
+        END;
+    EXCEPTION WHEN OTHERS THEN
         GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, reason = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
         IF idivm.ends_refresh(state) THEN
             RAISE;
@@ -581,7 +573,7 @@ BEGIN
             -- pending. So it takes all locks now, in the common order.
             done := pending = '{}'
                 OR idivm.hold_still('{}', '', ARRAY(SELECT idivm.synchronous_views()),
-                                    EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager' AND v.read_from IS NULL)) IS NULL;
+                                    idivm.writers_take_turns()) IS NULL;
         END IF;
     END IF;
     IF pending <> '{}' THEN

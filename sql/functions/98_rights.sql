@@ -22,6 +22,7 @@ REVOKE EXECUTE ON ROUTINE
     idivm.has_any(integer, idivm.watermark),
     idivm.hold_sources(regclass[], integer[], regclass[]),
     idivm.hold_still(regclass[], text, integer[], boolean, regclass[], regclass[]),
+    idivm.invalidate_unlocked(integer[]),
     idivm.lock_eager(),
     idivm.lock_eager_of(integer[]),
     idivm.lock_readable(integer[]),

@@ -7,7 +7,7 @@ from itertools import islice
 from random import Random
 
 import pytest
-from parted import plan_of, require_enumeration, require_invariants
+from parted import plan_of, require_enumeration, require_invariants, require_right
 
 from orchestrator.errors import UsageError
 
@@ -113,10 +113,7 @@ def test_content_and_parts_follow_every_change(orc, epsilon, maintain, names, ol
         orc.execute(change)
         if maintain == "deferred":
             orc.refresh()
-        for plan in plans:
-            require_invariants(orc, *plan)
-        different = {r.view: (r.missing_rows, r.surplus_rows) for r in orc.check() if not r.equal}
-        assert different == {}, change
+        require_right(orc, plans, change)
         major += sum(orc.parts(orc.view(name)).major for name in divided)
     assert major > 0
     for name in names:
@@ -299,10 +296,7 @@ def test_static_tables_are_divided_less_and_kept_less(orc):
     for change in (*alone, *changes):
         orc.execute(change)
         orc.refresh()
-        for name in divided:
-            require_invariants(orc, *plans[name])
-        different = [report.view for report in orc.check() if not report.equal]
-        assert different == [], change
+        require_right(orc, [plans[name] for name in divided], change)
     for name in views:
         require_enumeration(orc, name, LEADING.get(views[name][0], ()))
 

@@ -26,7 +26,14 @@ from orchestrator.deltascript.plan.maintenance import (
 from orchestrator.deltascript.plan.merged import Merged
 from orchestrator.deltascript.plan.over_rows import over_rows
 from orchestrator.deltascript.plan.query import Query
-from orchestrator.deltascript.plan.ranking import Part, RankedNode, Ranking, Sorted, Term
+from orchestrator.deltascript.plan.ranking import (
+    Part,
+    RankedNode,
+    Ranking,
+    Sorted,
+    Term,
+    direction,
+)
 from orchestrator.deltascript.plan.steps import (
     Analyse,
     Apply,
@@ -107,6 +114,7 @@ __all__ = [
     "Strategy",
     "Term",
     "Walk",
+    "direction",
     "over_rows",
     "pairs_of",
 ]

@@ -15,6 +15,16 @@ class Sorted:
     nullable: bool = False
 
 
+def direction(descending: bool, nulls_first: bool) -> str:
+    """Return the direction of an order as SQL, as far as it is not the default.
+
+    >>> direction(True, True), direction(False, True)
+    (' DESC', ' NULLS FIRST')
+    """
+    nulls = "" if nulls_first == descending else f" NULLS {'FIRST' if nulls_first else 'LAST'}"
+    return f"{' DESC' if descending else ''}{nulls}"
+
+
 @dataclass(frozen=True)
 class RankedNode:
     """A state of a factorized result. For each choice above, some of its rows continue the row of the view.

@@ -6,24 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from orchestrator.deltascript.capture.table import function_body
+from orchestrator.deltascript.emit import order_list
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import RankedNode, Ranking, Sorted, StateView
 from orchestrator.runtime.enumeration.gate import TOKEN, secret_of
-
-
-@dataclass(frozen=True)
-class Key:
-    """A field by which candidates, or the rows of a group, are compared."""
-
-    name: str
-    descending: bool = False
-    nulls_first: bool = False
-    nullable: bool = False
 
 
 class Fields:
@@ -50,24 +41,24 @@ class Fields:
         """Return whether several nodes have parts of a term."""
         return len(self.ranking.terms[term].nodes) > 1
 
-    def sort_keys(self, node: RankedNode) -> list[Key]:
+    def sort_keys(self, node: RankedNode) -> list[Sorted]:
         """Return the columns by which the rows of a group are sorted."""
         variables = {column: self.numbers[name] for name, column in node.columns}
         names = [f"w{term}" for term in node.terms]
         names += [variables[item.column] for item in node.order[len(names) :]]
-        return [_key(name, item) for name, item in zip(names, node.order, strict=True)]
+        return [replace(item, column=name) for name, item in zip(names, node.order, strict=True)]
 
 
 class FunctionBody(Fields):
     """Writes the body of the function."""
 
-    def _order(self) -> list[Key]:
+    def _order(self) -> list[Sorted]:
         """Return the fields by which candidates are sorted: the terms, and then the keys of the nodes."""
         result = []
         for number, term in enumerate(self.ranking.terms):
             name = f"total{number}" if self.is_sum(number) else f"w{term.nodes[0]}_{number}"
             nullable = not self.is_sum(number)
-            result.append(Key(name, term.descending, term.nulls_first, nullable))
+            result.append(Sorted(name, term.descending, term.nulls_first, nullable))
         for node in self.ranking.nodes:
             result += self.sort_keys(node)[len(node.terms) :]
         return result
@@ -132,7 +123,7 @@ class FunctionBody(Fields):
 
     def _sorted(self, number: int) -> Composed:
         keys = self.sort_keys(self.ranking.nodes[number])
-        return SQL(", ").join(map(_direction, keys))
+        return order_list(keys, "n")
 
     def _first(self, number: int, record: Composable) -> Composed:
         """Return the statement that looks up the first row of the group of a node. Every group has rows."""
@@ -196,12 +187,12 @@ class FunctionBody(Fields):
             SQL(", ").join(given),
         )
 
-    def _keys_of(self, number: int) -> list[tuple[Key, str]]:
+    def _keys_of(self, number: int) -> list[tuple[Sorted, str]]:
         """Return the columns by which the rows of a group are sorted, and the fields of candidates that hold them."""
         node = self.ranking.nodes[number]
         keys = self.sort_keys(node)
         names = [f"w{number}_{term}" for term in node.terms]
-        return list(zip(keys, [*names, *(key.name for key in keys[len(names) :])], strict=True))
+        return list(zip(keys, [*names, *(key.column for key in keys[len(names) :])], strict=True))
 
     def _lookups(
         self, number: int, values: Sequence[Composable], into: Composable, *, dynamic: bool
@@ -218,7 +209,7 @@ class FunctionBody(Fields):
                 for place, name in enumerate(group)
             ]
         if not any(key.nullable for key in keys) and len({key.descending for key in keys}) == 1:
-            listed = SQL(", ").join(SQL("n.{}").format(Identifier(key.name)) for key in keys)
+            listed = SQL(", ").join(SQL("n.{}").format(Identifier(key.column)) for key in keys)
             after = SQL("ROW({}) {} ROW({})").format(
                 listed, SQL("<" if keys[0].descending else ">"), SQL(", ").join(values)
             )
@@ -264,7 +255,7 @@ class FunctionBody(Fields):
 
         def query(values: Sequence[Composable], same: bool) -> Composed:
             conditions = [
-                (_same if same and name in nullable else _equal)(Key(key), value)
+                (_same if same and name in nullable else _equal)(Sorted(key), value)
                 for (key, name), value in zip(pairs, values, strict=True)
             ]
             return SQL("SELECT n.* FROM {} AS n WHERE {}").format(
@@ -291,7 +282,7 @@ class FunctionBody(Fields):
         condition = SQL("false").format()
         for key in reversed(self._order()):
             former, latter = (
-                SQL("{}.{}").format(Identifier(record), Identifier(key.name))
+                SQL("{}.{}").format(Identifier(record), Identifier(key.column))
                 for record in (first, second)
             )
             before = SQL("{} {} {}").format(former, SQL(">" if key.descending else "<"), latter)
@@ -382,31 +373,19 @@ END"""
 """A heap in an array, whose elements PostgreSQL changes in place."""
 
 
-def _key(name: str, item: Sorted) -> Key:
-    return Key(name, item.descending, item.nulls_first, item.nullable)
+def _equal(key: Sorted, value: Composable) -> Composed:
+    return SQL("n.{} = {}").format(Identifier(key.column), value)
 
 
-def _direction(key: Key) -> Composed:
-    default = key.nulls_first == key.descending
-    nulls = SQL("" if default else f" NULLS {'FIRST' if key.nulls_first else 'LAST'}")
-    return SQL("n.{}{}{}").format(
-        Identifier(key.name), SQL(" DESC" if key.descending else ""), nulls
-    )
-
-
-def _equal(key: Key, value: Composable) -> Composed:
-    return SQL("n.{} = {}").format(Identifier(key.name), value)
-
-
-def _same(key: Key, value: Composable) -> Composed:
+def _same(key: Sorted, value: Composable) -> Composed:
     return SQL("(n.{0} = {1} OR (n.{0} IS NULL AND {1} IS NULL))").format(
-        Identifier(key.name), value
+        Identifier(key.column), value
     )
 
 
-def _after(key: Key, value: Composable, dynamic: bool) -> Iterator[Composed]:
+def _after(key: Sorted, value: Composable, dynamic: bool) -> Iterator[Composed]:
     """Yield the conditions for values that come after a value, in order; each is a range of an index."""
-    column = Identifier(key.name)
+    column = Identifier(key.column)
     if key.nullable and key.nulls_first and dynamic:
         yield SQL("n.{} IS NOT NULL AND {} IS NULL").format(column, value)
     yield SQL("n.{} {} {}").format(column, SQL("<" if key.descending else ">"), value)

@@ -13,6 +13,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.unsupported import NotModelledError
+from orchestrator.deltascript.plan import direction
 from orchestrator.errors import UsageError
 
 
@@ -54,18 +55,12 @@ class OrderTerm:
 
     def __str__(self) -> str:
         """Return the term with its direction, for people."""
-        return f"{self.text}{self._direction}"
+        return f"{self.text}{direction(self.descending, self.nulls_first)}"
 
     @property
     def sql(self) -> str:
         """The term with its direction, as in ORDER BY, for the function format()."""
-        return f"{self.written}{self._direction}"
-
-    @property
-    def _direction(self) -> str:
-        nulls = "" if self.nulls_first == self.descending else " NULLS "
-        place = nulls and ("FIRST" if self.nulls_first else "LAST")
-        return f"{' DESC' if self.descending else ''}{nulls}{place}"
+        return f"{self.written}{direction(self.descending, self.nulls_first)}"
 
     @property
     def column(self) -> Column | None:
