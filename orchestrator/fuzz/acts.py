@@ -198,7 +198,10 @@ class Acts:
         return []
 
     def planned_again(self, orc: Orchestrator) -> list[str]:
-        """Plan views again, as a refresh does first, and return those with another content: readers see it already."""
+        """Plan views again, as a refresh does first, and return those with another content: readers see it already.
+
+        Readers of a separate table see its rows after the next refresh.
+        """
         before = self.space.contents()
         stored = [name for name, view in self.views.items() if view.mode != "on_read"]
         with self.space.connection() as reader:
@@ -220,6 +223,7 @@ class Acts:
             name
             for name, number in numbers.items()
             if before.get(number) not in (None, after[number])
+            and dict(self.views[name].options).get("relation") != "table"
         ]
 
     def compare(self, names: Sequence[str]) -> None:
