@@ -238,7 +238,7 @@ def test_the_pages_of_a_refresh_are_those_of_its_components(loaded: Orchestrator
 @pytest.mark.sampled(4)
 def test_a_cold_refresh_reads_its_pages(pg_version: int, tmp_path: Path) -> None:
     report = parts.run(
-        scale=0.002,
+        scale=0.01,
         repeat=1,
         d=(50,),
         j=(),
@@ -255,8 +255,8 @@ def test_a_cold_refresh_reads_its_pages(pg_version: int, tmp_path: Path) -> None
         for varied, view in (("d", "V'"), ("d", "V"), ("s", "V'"))
         for strategy in ("id", "tuple")
     ]
-    # Of tables this small, some or all pages of a row may be read before the refresh that is measured.
-    assert any(sum(row[component] for component in COMPONENTS) > 0 for row in report.rows)
+    # Of tables this small, some pages are read before the refresh that is measured.
+    assert all(sum(row[component] for component in COMPONENTS) > 0 for row in report.rows)
     assert len(report.bars) == 2
     pytest.importorskip("matplotlib")
     assert draw_parts(report, tmp_path / "cold.svg")

@@ -203,14 +203,17 @@ def test_a_lookup_and_a_change_read_as_much_from_large_tables(orc, name):
         lines = [line for (line,) in plan.fetchall()]
         assert rows < 10_000 or not [line for line in lines if "Seq Scan" in line], lines
         connection.execute(f"PREPARE asked (int) AS SELECT * FROM v WHERE {condition.format('$1')}")
-        connection.execute("SET plan_cache_mode = force_generic_plan")
+        # Snapshots of other sessions decide which rows an index-only scan looks up in the table.
+        connection.execute(
+            "SET plan_cache_mode = force_generic_plan; SET enable_indexonlyscan = off"
+        )
         expected = connection.execute("EXECUTE asked (20)").fetchall()
         assert expected
         with connection.transaction():
             before = states_touched(connection)
             assert connection.execute("EXECUTE asked (20)").fetchall() == expected
             lookup = states_touched(connection) - before
-        connection.execute("RESET plan_cache_mode; DEALLOCATE asked")
+        connection.execute("RESET plan_cache_mode; RESET enable_indexonlyscan; DEALLOCATE asked")
         orc.execute(
             "INSERT INTO r VALUES (-1, 20, 1); INSERT INTO s VALUES (20, 21, 2); INSERT INTO items VALUES (20, 9, 'h')"
         )
@@ -223,8 +226,7 @@ def test_a_lookup_and_a_change_read_as_much_from_large_tables(orc, name):
         orc.drop_view("v")
         orc.execute("DROP TABLE r, s, t, orders, items")
     (small_lookup, small_change), (large_lookup, large_change) = touched
-    # There are thirty times as many rows; the statistics of a sample may lead to another plan.
-    assert large_lookup <= 4 * small_lookup + 10, touched
+    assert large_lookup <= 2 * small_lookup + 10, touched
     assert large_change <= 2 * small_change + 20, touched
 
 
