@@ -141,9 +141,10 @@ class ParsedOptions:
     @property
     def may_be_shared(self) -> bool:
         """Whether writers may share an eager view, as nothing asks for a content that each of them writes."""
-        writes = (self.feed == "on", self.relation == "table", self.on_error == "raise")
-        others = (*writes, bool(self.append_only), self.is_factorized)
-        return self.maintain == "eager" and self.shared == "auto" and not any(others)
+        if self.maintain != "eager" or self.shared != "auto":
+            return False
+        writes = self.feed == "on" or self.relation == "table" or self.on_error == "raise"
+        return not (writes or self.append_only or self.is_factorized)
 
     @property
     def is_factorized(self) -> bool:

@@ -57,7 +57,8 @@ END
 $$;
 COMMENT ON FUNCTION idivm.is_apply_worker() IS 'whether this session is a worker of a subscription';
 
--- Have views rebuilt by the next refresh, except those that another transaction is changing: this one must not wait.
+-- Mark views as invalid, so that the next refresh rebuilds them. Skip views whose rows another transaction has locked,
+-- because the caller must not wait.
 CREATE OR REPLACE FUNCTION idivm.invalidate_unlocked(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -68,7 +69,7 @@ BEGIN
     UPDATE idivm.views v SET status = 'invalid' FROM free WHERE v.id = free.id;
 END
 $$;
-COMMENT ON FUNCTION idivm.invalidate_unlocked(integer[]) IS 'has views rebuilt, except those that another transaction is changing';
+COMMENT ON FUNCTION idivm.invalidate_unlocked(integer[]) IS 'marks views as invalid, except those whose rows another transaction has locked';
 
 -- Return which of these pending views an apply worker refreshes. It refreshes none while a transaction that it has
 -- prepared itself holds a lock of synchronous views: the publisher ends that transaction later, so the worker would

@@ -279,6 +279,7 @@ DECLARE
     state text;
     reason text;
     hint text;
+    bounded boolean;
 BEGIN
     GET DIAGNOSTICS stack = PG_CONTEXT;
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
@@ -298,32 +299,32 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(idivm.lock_class(), view_id) THEN
         RETURN NULL;
     END IF;
-    BEGIN
+    FOREACH bounded IN ARRAY '{true, false}'::boolean[] LOOP
         BEGIN
-            RETURN idivm.refresh_one(view_id, true, bounded => true);
-        EXCEPTION WHEN SQLSTATE 'IV002' THEN
-            NULL;
+            IF NOT bounded THEN
+                FOR source IN
+                    SELECT s.relation FROM idivm.view_sources vs JOIN idivm.sources s ON s.id = vs.source
+                    WHERE vs.view = view_id ORDER BY s.relation
+                LOOP
+                    EXECUTE format('LOCK TABLE %s IN SHARE MODE NOWAIT', source);
+                END LOOP;
+            END IF;
+            RETURN idivm.refresh_one(view_id, true, bounded => bounded);
+        EXCEPTION WHEN OTHERS THEN
+            GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, reason = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+            CONTINUE WHEN bounded AND state = 'IV002';
+            IF NOT bounded AND state IN ('55P03', '42501') THEN
+                -- A table is locked, or this role may not lock it. idivm serve, or any refresh, recomputes the view;
+                -- reads run its query.
+                PERFORM idivm.invalidate_unlocked(ARRAY[view_id]);
+            ELSIF idivm.ends_refresh(state) THEN
+                RAISE;
+            ELSE
+                reason := idivm.note_error(view_id, state, reason, hint);
+            END IF;
+            RETURN NULL;
         END;
-        BEGIN
-            FOR source IN
-                SELECT s.relation FROM idivm.view_sources vs JOIN idivm.sources s ON s.id = vs.source
-                WHERE vs.view = view_id ORDER BY s.relation
-            LOOP
-                EXECUTE format('LOCK TABLE %s IN SHARE MODE NOWAIT', source);
-            END LOOP;
-            RETURN idivm.refresh_one(view_id, true);
-        EXCEPTION WHEN lock_not_available OR insufficient_privilege THEN
-            -- idivm serve, or any refresh, recomputes the view; reads run its query.
-            PERFORM idivm.invalidate_unlocked(ARRAY[view_id]);
-        END;
-    EXCEPTION WHEN OTHERS THEN
-        GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, reason = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
-        IF idivm.ends_refresh(state) THEN
-            RAISE;
-        END IF;
-        reason := idivm.note_error(view_id, state, reason, hint);
-    END;
-    RETURN NULL;
+    END LOOP;
 END
 $$;
 COMMENT ON FUNCTION idivm.fold(integer) IS

@@ -16,7 +16,7 @@ class Sorted:
 
 
 def direction(descending: bool, nulls_first: bool) -> str:
-    """Return the direction of an order as SQL, as far as it is not the default.
+    """Return DESC and the place of NULLs as in ORDER BY, without what SQL takes by default.
 
     >>> direction(True, True), direction(False, True)
     (' DESC', ' NULLS FIRST')
