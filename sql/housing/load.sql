@@ -14,7 +14,7 @@
 CREATE OR REPLACE FUNCTION pg_temp.draw(n integer, place integer) RETURNS integer LANGUAGE sql IMMUTABLE
     RETURN (hashint4extended(n, current_setting('bench.seed')::bigint + place) & 255)::integer;
 -- A feature of entry i of a postcode: of four parts, place % 4 are the wealth of the postcode.
-CREATE OR REPLACE FUNCTION pg_temp.some(postcode integer, i integer, place integer) RETURNS integer LANGUAGE sql IMMUTABLE
+CREATE OR REPLACE FUNCTION pg_temp.house_value(postcode integer, i integer, place integer) RETURNS integer LANGUAGE sql IMMUTABLE
     RETURN (place % 4 * pg_temp.draw(postcode, 1000) + (4 - place % 4) * pg_temp.draw(postcode * 1000 + i, place)) / 4;
 -- The entries of a table with so many of them for a postcode.
 CREATE OR REPLACE FUNCTION pg_temp.entries(postcode integer, scale integer) RETURNS integer LANGUAGE sql IMMUTABLE
@@ -45,7 +45,7 @@ BEGIN
         EXECUTE format('INSERT INTO %I SELECT p, %s%s FROM generate_series(1, $1) AS p,'
             ' generate_series(1, pg_temp.entries(p, $2)) AS i',
             made.column1, CASE WHEN made.column3 IS NOT NULL THEN 'i, ' END,
-            (SELECT string_agg(format('pg_temp.some(p, i, %s)', place), ', ')
+            (SELECT string_agg(format('pg_temp.house_value(p, i, %s)', place), ', ')
              FROM generate_subscripts(made.column4, 1) AS place))
         USING postcodes, made.column2;
     END LOOP;

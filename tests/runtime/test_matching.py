@@ -77,7 +77,7 @@ def test_padded_rows_are_not_compared_with_every_row_of_a_state(orc):
     assert not any("OR t." in statement for statement in writes(program(orc, "v"), "v_"))
     orc.execute("UPDATE idivm.costs SET row_seconds = 1, access_seconds = 1e-12")
     orc.execute(
-        "UPDATE orders SET status = CASE status WHEN 'open' THEN 'sent' ELSE 'open' END WHERE id % 2 = 0"
+        "UPDATE orders SET status = CASE status WHEN 'open' THEN 'sent' ELSE 'open' END WHERE id % 12 = 0"
     )
     with orc.connection.transaction():
         orc.connection.execute("SELECT * FROM idivm.refresh('v')")
