@@ -229,7 +229,7 @@ BEGIN
         IF pending <> '{}' THEN
             PERFORM idivm.refresh_synchronous(pending);
         END IF;
-        PERFORM idivm.fold(-id) FROM unnest(shared) AS id;
+        PERFORM idivm.fold(id) FROM unnest(idivm.views_to_fold(shared)) AS id;
     END IF;
     -- Where nobody refreshes, writers collect logs: occasionally, and at the commit, because the emptied segment is
     -- locked until then. A transaction that may stay prepared for hours does not collect.
@@ -262,6 +262,41 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.leave_folding() IS 'leaves shared views to other writers for 100 milliseconds';
+
+-- Return the shared views that this commit folds, given as negative numbers. Below more than four, views take turns, so
+-- that a commit costs the same below any number of views. The number of the transaction chooses them: a view that cannot
+-- be folded now then delays no other one. Reads merge what waits. If more than 1,000 rows wait for one of the chosen
+-- views, all views are folded.
+CREATE OR REPLACE FUNCTION idivm.views_to_fold(shared integer[]) RETURNS integer[]
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    a_turn CONSTANT integer := 4;
+    may_wait CONSTANT integer := 1000;
+    views integer[] := ARRAY(SELECT -id FROM unnest(shared) AS id);
+    chosen integer[];
+    place integer;
+    lag record;
+    waiting integer;
+BEGIN
+    IF cardinality(views) <= a_turn THEN
+        RETURN views;
+    END IF;
+    views := idivm.ascending(views);
+    -- The turns start at any view, and the last one goes on with the first.
+    place := mod(hashint8(pg_current_xact_id()::text::bigint)::bigint + 2147483648, cardinality(views));
+    chosen := (views || views)[place + 1 : place + a_turn];
+    SELECT vs.source, w.mark INTO lag
+    FROM idivm.view_sources vs JOIN idivm.watermarks w ON w.view = vs.view WHERE vs.view = chosen[1];
+    IF FOUND THEN
+        EXECUTE format('SELECT count(*) FROM (SELECT FROM idivm_log.%I AS c WHERE c.xid >= $1 AND idivm.is_pending(c.xid, c.seq, $2, $3)'
+                       ' LIMIT $4) AS pending', 's' || lag.source)
+        INTO waiting USING pg_snapshot_xmin((lag.mark).snapshot), lag.mark, lag.source, may_wait + 1;
+    END IF;
+    RETURN CASE WHEN waiting > may_wait THEN views ELSE chosen END;
+END
+$$;
+COMMENT ON FUNCTION idivm.views_to_fold(integer[]) IS 'the shared views that a commit folds: a few in turn where there are many';
 
 -- Fold the pending changes of a shared view into its content at the commit of a writer, with the changes of this
 -- transaction. If another transaction does so, or a refresh runs, leave them to it: reads merge them. Many concurrent

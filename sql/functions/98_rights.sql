@@ -4,6 +4,7 @@
 REVOKE EXECUTE ON ROUTINE
     idivm.fold(integer),
     idivm.leave_folding(),
+    idivm.views_to_fold(integer[]),
     idivm.refresh_one(integer, boolean, boolean, boolean),
     idivm.refresh_each(integer[]),
     idivm.refresh_synchronous(integer[]),

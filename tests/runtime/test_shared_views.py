@@ -171,6 +171,37 @@ def test_a_truncation_beside_a_writer(bank, session):
     assert all(report.equal for report in bank.check())
 
 
+def test_views_take_turns_below_a_table_of_many(bank, connect):
+    """A commit folds four of many views, whichever come next, and all of them once too many rows wait."""
+    for number in range(6):
+        bank.create_view(f"turn_{number}", VIEWS["sums"], maintain="eager")
+    connection = connect(autocommit=True)
+    folds = "SELECT sum(refreshes)::integer FROM idivm.watermarks"
+    chosen = (
+        "SELECT idivm.views_to_fold(ARRAY(SELECT -v.id FROM idivm.views v WHERE idivm.is_shared(v)"
+        " AND v.query = (SELECT query FROM idivm.views WHERE relation = 'sums'::regclass)))"
+    )
+    turns = set()
+    for _ in range(10):
+        (before,) = connection.execute(folds).fetchone()
+        connection.execute("UPDATE teller SET balance = balance + 1 WHERE tid = 1")
+        (after,) = connection.execute(folds).fetchone()
+        assert after - before <= 4
+        (views,) = connection.execute(chosen).fetchone()
+        assert len(views) == 4
+        turns.update(views)
+    assert wrong(connection, *shared(bank)) == {}
+    assert len(turns) > 4
+    with connection.transaction():
+        connection.execute(
+            "INSERT INTO teller SELECT g, g % 9, 1, 'n' FROM generate_series(1000, 2500) AS g"
+        )
+        (views,) = connection.execute(chosen).fetchone()
+        assert len(views) == 7
+    settle(connection, *(f"turn_{number}" for number in range(6)))
+    assert all(report.equal for report in bank.check())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["COMMIT PREPARED", "ROLLBACK PREPARED"])
 def test_a_prepared_transaction_holds_no_view(bank, connect, ending):
