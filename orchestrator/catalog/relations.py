@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection
+from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable, Identifier
 from psycopg.types.json import Jsonb
 
@@ -180,3 +182,73 @@ def visible_names(connection: Connection[Any], names: Sequence[str]) -> list[str
     ).fetchone()
     assert row is not None
     return list(row[1])
+
+
+@dataclass(frozen=True)
+class JoinView:
+    """A maintained view that stores a join for views of its owner."""
+
+    id: int
+    oid: int
+    schema: str
+    name: str
+    definition: int
+
+
+_JOIN_VIEWS = SQL("""
+    SELECT v.id, v.relation::oid AS oid, n.nspname AS schema, c.relname AS name, v.definition::oid AS definition
+    FROM idivm.views v JOIN pg_class c ON c.oid = v.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE v.status <> 'building' AND {}
+    ORDER BY v.id
+""")
+
+_OF_TABLES = SQL("""
+    v.common_join AND c.relowner = current_user::regrole AND %s::oid[] = (
+        SELECT array_agg(s.relation::oid ORDER BY s.relation::oid)
+        FROM idivm.view_sources vs JOIN idivm.sources s ON s.id = vs.source WHERE vs.view = v.id)
+""")
+
+
+def join_views(connection: Connection[Any], tables: Collection[int]) -> list[JoinView]:
+    """Return the views of the current role that store a join of these tables, given by oid."""
+    with connection.cursor(row_factory=class_row(JoinView)) as cursor:
+        query = _JOIN_VIEWS.format(_OF_TABLES)
+        return cursor.execute(query, [sorted(tables)]).fetchall()
+
+
+def join_view(connection: Connection[Any], view_id: int) -> JoinView | None:
+    """Return a maintained view as one that stores a join, if it still exists."""
+    with connection.cursor(row_factory=class_row(JoinView)) as cursor:
+        return cursor.execute(_JOIN_VIEWS.format(SQL("v.id = %s")), [view_id]).fetchone()
+
+
+def keep_for_readers(connection: Connection[Any], view_id: int) -> None:
+    """Have a view that stores a join go with the last view that reads it, and stay until this transaction ends."""
+    connection.execute(
+        "SELECT pg_advisory_xact_lock(idivm.lock_class(), v.id) FROM idivm.views v"
+        " WHERE v.id = %s AND v.id NOT IN (SELECT idivm.synchronous_views())",
+        [view_id],
+    )
+    connection.execute(
+        "UPDATE idivm.views SET common_join = true WHERE id = %s AND NOT common_join", [view_id]
+    )
+
+
+def column_widths(
+    connection: Connection[Any], tables: Collection[int]
+) -> dict[tuple[int, int], int]:
+    """Return the bytes of the columns of tables that the current role may read, by table and number.
+
+    A column whose width PostgreSQL has not measured counts 32 bytes. Virtual columns are left out.
+    """
+    rows = connection.execute(
+        "SELECT a.attrelid::bigint, a.attnum::integer,"
+        " CASE WHEN a.attlen > 0 THEN a.attlen ELSE coalesce(nullif(s.avg_width, 0), 32) END::integer"
+        " FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " LEFT JOIN pg_stats s ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = a.attname"
+        "   AND s.inherited = (c.relkind = 'p')"
+        " WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> 'v'"
+        " AND has_column_privilege(c.oid, a.attnum, 'SELECT')",
+        [sorted(tables)],
+    ).fetchall()
+    return {(table, number): width for table, number, width in rows}

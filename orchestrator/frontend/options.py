@@ -45,6 +45,7 @@ class ViewOptions(TypedDict, total=False):
     on_drop: Literal["note", "restore"]
     on_error: Literal["continue", "raise"]
     shared: Literal["auto", "off"]
+    common_join: Literal["on", "off"]
 
 
 _ALLOWED: dict[str, tuple[str, ...]] = {
@@ -137,6 +138,9 @@ class ParsedOptions:
     shared: str = "auto"
     """Whether the writers of an eager view share it if the plan allows this: none of them waits for another, and reads
     merge the changes that are not in the content yet."""
+    common_join: str = "off"
+    """Whether the view reads the join of its tables from a maintained view that stores it once, for all views of the
+    owner with this option and the same join."""
 
     @property
     def may_be_shared(self) -> bool:

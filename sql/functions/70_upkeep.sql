@@ -514,13 +514,27 @@ $$;
 CREATE OR REPLACE TRIGGER drop_unused AFTER DELETE ON idivm.made_indexes
     FOR EACH ROW EXECUTE FUNCTION idivm.drop_unused_index();
 
+-- Return whether nothing reads a view that stores a join any more: no maintained view, and no plain view.
+CREATE OR REPLACE FUNCTION idivm.is_unused_join(v idivm.views) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT NOT EXISTS (SELECT FROM idivm.sources s WHERE s.relation = v.state)
+       AND NOT EXISTS (
+           SELECT FROM pg_depend d JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+           WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = v.relation AND r.ev_class <> v.relation)
+$$;
+COMMENT ON FUNCTION idivm.is_unused_join(idivm.views) IS
+    'whether no view reads a view that stores a join for views with common_join = on';
+
 CREATE OR REPLACE VIEW idivm.broken_off AS
 SELECT v.id FROM idivm.views v
 WHERE v.status = 'building'
    OR NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = v.definition)
    OR NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = v.relation)
-      AND EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = v.state);
-COMMENT ON VIEW idivm.broken_off IS 'interrupted creations and views with missing objects, which idivm.drop_orphans removes';
+      AND EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = v.state)
+   OR CASE WHEN v.common_join THEN idivm.is_unused_join(v) END;
+COMMENT ON VIEW idivm.broken_off IS
+    'interrupted creations, views with missing objects and stored joins that no view reads, which idivm.drop_orphans removes';
 
 -- Return those sources of some views whose logs may contain consumed rows or may exceed the limit of a view.
 -- Usually there are none. collect_source makes the exact checks.

@@ -27,6 +27,7 @@ from orchestrator.catalog import DroppedView, ViewInfo
 from orchestrator.catalog import costs as catalog_costs
 from orchestrator.catalog import take_over as catalog_take_over
 from orchestrator.catalog import unplanned as catalog_unplanned
+from orchestrator.catalog.relations import schema_and_name
 from orchestrator.catalog.search_path import path_of, taking_path, users_path
 from orchestrator.catalog.streams import stream_tables
 from orchestrator.catalog.unplanned import UnplannedView
@@ -46,7 +47,7 @@ from orchestrator.planning import notices
 from orchestrator.planning.view import plan_view
 from orchestrator.runtime import progress
 from orchestrator.runtime.errors import explained
-from orchestrator.runtime.installation import indexes, modes, sources
+from orchestrator.runtime.installation import common_joins, indexes, modes, sources
 from orchestrator.runtime.installation.locks import held, held_apart
 from orchestrator.runtime.installation.names import bound
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
@@ -78,13 +79,15 @@ def create_view(
     names = Names(view_id, new.name.name)
     readers = _readers_of(connection, replaced)
     replaced_ids = [replaced.id, *readers] if replaced else []
+    schema, _ = schema_and_name(connection, relation)
+    provided = common_joins.provide(connection, new, names, schema or "", define, create_view)
     with held(connection, view_id), ExitStack() as stack:
         # Writers of a synchronous view would wait for its lock, while this session waits for the writers.
         for at_rest in sorted(replaced_ids):
             if not modes.is_synchronous(connection, at_rest):
                 stack.enter_context(held_apart(connection, at_rest))
         with connection.transaction():
-            plan = _install(connection, new, names, relation, replaced)
+            plan = _install(connection, new, names, relation, replaced, provided)
             _refuse_circle(connection, names, readers)
         try:
             _fill(connection, plan, names, relation, replaced, readers, initialise, new)
@@ -129,6 +132,8 @@ def drop_view(connection: Connection[Any], view: ViewInfo, cascade: bool = False
             kind = SQL("VIEW" if catalog.is_plain_view(connection, relation) else "TABLE")
             connection.execute(SQL("DROP {} {} CASCADE").format(kind, relation))
         connection.execute("SELECT idivm.uninstall(%s)", [view.id])
+    if view.options.get("common_join") == "on":
+        drop_orphans(connection)
 
 
 def restore_view(
@@ -237,8 +242,11 @@ def _install(
     names: Names,
     relation: Identifier,
     replaced: ViewInfo | None,
+    provided: int | None,
 ) -> MaintenancePlan:
     define(connection, new, names)
+    if provided is not None:
+        common_joins.read(connection, names, provided)
     with users_path(connection):
         (search_path,) = connection.execute(
             "SELECT pg_catalog.current_setting('search_path')"
