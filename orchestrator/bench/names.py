@@ -292,6 +292,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--views", type=int, nargs="+", metavar="N", help="numbers of views")
     sub.add_argument("--tables", type=int, default=50, help="tables below the views")
     sub.add_argument("--eager", type=int, default=200, help="eager sums over one table")
+    sub.add_argument("--dashboards", type=int, default=50, help="views over one star join")
     _add_plot(sub)
 
     sub = bench("orders", "writers of eager and on_commit views, in random orders of tables")

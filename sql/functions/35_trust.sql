@@ -117,8 +117,11 @@ BEGIN
             ) AS part (type)
             WHERE u.class = 'pg_type'::regclass AND t.oid = u.object
             UNION ALL
-            SELECT 'pg_constraint'::regclass, k.oid FROM pg_constraint k
-            WHERE u.class = 'pg_type'::regclass AND k.contypid = u.object
+            -- For any other type, the planner may go through all constraints of the database.
+            SELECT 'pg_constraint'::regclass, k.oid
+            FROM (SELECT t.oid FROM pg_type t WHERE t.oid = u.object AND t.typtype = 'd' OFFSET 0) AS domain
+            JOIN pg_constraint k ON k.contypid = domain.oid
+            WHERE u.class = 'pg_type'::regclass
             UNION ALL
             SELECT 'pg_proc'::regclass, f.oid
             FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace

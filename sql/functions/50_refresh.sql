@@ -412,7 +412,10 @@ DECLARE
 BEGIN
     IF pg_catalog.cardinality(names) OPERATOR(pg_catalog.=) 0 THEN
         ids := ARRAY(SELECT v.id FROM idivm.views v
-                     WHERE v.status OPERATOR(pg_catalog.<>) 'building' AND NOT idivm.is_paused(v));
+                     WHERE v.status OPERATOR(pg_catalog.<>) 'building'
+                       -- Only a member of a group needs the query of the function.
+                       AND CASE WHEN v.options OPERATOR(pg_catalog.?) 'refresh_group' THEN NOT idivm.is_paused(v)
+                                ELSE v.paused_mode IS NULL END);
     ELSE
         ids := ARRAY(SELECT idivm.view_id(n::pg_catalog.regclass) FROM pg_catalog.unnest(names) AS n
                      WHERE NOT idivm.plan_at_refresh(n::pg_catalog.regclass));

@@ -1,7 +1,7 @@
 """Create up to thousands of views over a few tables, and measure what they cost while little changes.
 
 Creating, listing and refreshing must not take longer because there are other views. At the end, many eager sums
-over one table are compared with one of them.
+over one table are compared with one of them, and dashboards over one join with and without a stored join.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from psycopg.sql import SQL, Identifier, Literal
 
 from orchestrator.api import Orchestrator, connect
+from orchestrator.bench.many.dashboards import REFRESH, SPACE, Dashboards
 from orchestrator.bench.measure import STEADY, in_c_or_say, machine, own_server, timed
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.errors import DatabaseError, UsageError
@@ -23,6 +24,7 @@ IDLE_AT_MOST = 30.0
 CREATION_AT_MOST = 1.2
 LIST_BELOW = 1.5
 EAGER_AT_MOST = 15.0
+SHARED_AT_MOST = 0.25
 
 FIRST = 20
 """The number of the view with whose creation the last ones are compared."""
@@ -45,16 +47,17 @@ def run(
     views: Sequence[int] = (10, 100, 500, 2000),
     tables: int = 50,
     eager: int = 200,
+    dashboards: int = 50,
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
     """Run the benchmark on its own server."""
-    if not views or min(views) < 1 or tables < 1 or eager < 1:
-        raise UsageError("It needs --views, --tables and --eager of 1 or more.")
+    if not views or min(views) < 1 or tables < 1 or eager < 1 or dashboards < 1:
+        raise UsageError("It needs --views, --tables and --eager and --dashboards of 1 or more.")
     with own_server(pg, {**STEADY, "max_locks_per_transaction": "512"}) as server:
         in_c_or_say(server, "So the checks of drift are measured in SQL.", say)
         with closing(connect(server.up().dsn)) as orchestrator:
-            return _Bench(orchestrator, tables, say).report(sorted(views), eager)
+            return _Bench(orchestrator, tables, say).report(sorted(views), eager, dashboards)
 
 
 class _Bench:
@@ -68,8 +71,10 @@ class _Bench:
         self.alone = True
         """Whether only the views of a changed table were refreshed."""
 
-    def report(self, sizes: Sequence[int], eager: int) -> Report:
-        """Measure with each number of views, then eager views."""
+    def report(self, sizes: Sequence[int], eager: int, dashboards: int) -> Report:
+        """Measure dashboards while there is no other view, then each number of views, then eager views."""
+        compared = Dashboards(self.orchestrator, self.say, dashboards)
+        own, common = compared.measured(stored=False), compared.measured(stored=True)
         for number in range(self.tables):
             self._table(f"many_{number}")
         rows: list[dict[str, Any]] = []
@@ -82,9 +87,10 @@ class _Bench:
         rows.append(
             {"eager sums over one table": eager, "one adds, ms": single, "all add, ms": many}
         )
+        rows.extend((own, common))
         if not all(report.equal for report in self.orchestrator.check()):
             raise DatabaseError("A view differs from its query: what was measured is wrong.")
-        last = rows[-2]
+        last = rows[len(sizes) - 1]
         first = self.created[FIRST - SAMPLE // 2 : FIRST + SAMPLE // 2 + 1] or self.created
         most = f"{sizes[-1]:,} views"
         bars = (
@@ -98,6 +104,15 @@ class _Bench:
             ),
             Bar(f"{most}, list, s", last["list, s"], "<", LIST_BELOW),
             Bar(f"{eager} eager sums / one", many / single, "<=", EAGER_AT_MOST),
+            *(
+                Bar(
+                    f"{dashboards} dashboards, {what}, stored join / own",
+                    common[column] / own[column],
+                    "<=",
+                    SHARED_AT_MOST,
+                )
+                for what, column in (("space", SPACE), ("refresh", REFRESH))
+            ),
         )
         return Report("many", machine(self.connection), tuple(rows), bars)
 
