@@ -12,6 +12,7 @@ from orchestrator.fuzz.case import Case, View, maintained
 from orchestrator.fuzz.options import (
     APPEND_ONLY,
     CACHES,
+    COMMON_JOIN,
     EPSILONS,
     FEEDS,
     GROUP,
@@ -269,4 +270,6 @@ class _ViewMaker:
             return (*result, ("representation", representation), ("relation", relation))
         if strategy == "skew":
             return (*result, ("epsilon", self._epsilon(query)), ("relation", relation))
+        if self.options.random() < COMMON_JOIN:
+            result = (*result, ("common_join", "on"))
         return (*result, ("relation", relation))

@@ -32,6 +32,9 @@ FEEDS = ("off", "off", "on")
 SHARED = ("auto", "auto", "off")
 """Values for `WITH (shared = ...)` with `maintain = eager`."""
 
+COMMON_JOIN = 0.3
+"""The share of views that may read their join from a view that stores it for others."""
+
 APPEND_ONLY = 0.15
 """The share of views for which some tables are declared to gain rows only, whatever happens to their rows."""
 

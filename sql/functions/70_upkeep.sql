@@ -376,6 +376,10 @@ BEGIN
             swept := swept + 1;
         END IF;
     END LOOP;
+    IF swept > 0 AND EXISTS (SELECT FROM idivm.views v WHERE v.common_join AND idivm.is_unused_join(v)) THEN
+        -- These views were the last ones that read a stored join.
+        swept := swept + idivm.drop_orphans();
+    END IF;
     RETURN swept;
 END
 $$;

@@ -15,7 +15,7 @@ from orchestrator.errors import DatabaseError
 
 SPACE, REFRESH = "space, MB", "refresh, ms"
 
-SALES = 20_000
+SALES = 100_000
 
 TABLES = SQL("""
     CREATE TABLE star_day (day int PRIMARY KEY, month int NOT NULL, year int NOT NULL);

@@ -125,6 +125,8 @@ def _joined(analysis: Analysis, new: NewView) -> CommonJoin | str:
     ]
     if named:
         return f"the option {named[0]} says how its own tables are read"
+    if options.strategy in ("viewtree", "skew") or options.representation != "listing":
+        return "its strategy stores the tables of the join in its own way"
     if options.initialise != "postgresql" or new.adopted is not None:
         return "its first content is computed elsewhere"
     if analysis.plan is None or analysis.volatile or analysis.temporary or analysis.uncaptured:
@@ -133,6 +135,8 @@ def _joined(analysis: Analysis, new: NewView) -> CommonJoin | str:
         return "its query depends on the time"
     if analysis.inlined or any(c.expression for use in analysis.sources for c in use.generated):
         return "its query reads plain views or virtual columns"
+    if any(use.whole_row for use in analysis.sources):
+        return "its query reads a row as one value"
     join = common_join(analysis.plan)
     if join is None:
         return "its query does not begin with a join of different tables by equal columns"
