@@ -181,7 +181,9 @@ VIEWS = {
     "sorted": "SELECT pid, price FROM parts WHERE kind <> 'k0' ORDER BY price",
     "spread": "SELECT p.kind, var_samp(n) AS v, variance(n) FILTER (WHERE n > 20) AS f, var_pop(p.pid) AS p,"
     " bool_and(n > 5) AS every, bool_or(price > 20) AS some FROM parts p JOIN devices_parts USING (pid) GROUP BY p.kind",
-    "spread_whole": "SELECT var_pop(n) AS p, var_samp(n) AS s, bool_or(n > 40) AS some FROM devices_parts",
+    "spread_whole": "SELECT var_pop(n) AS p, var_samp(n) AS s, stddev(n) AS d, bool_or(n > 40) AS some FROM devices_parts",
+    "spread_numeric": "SELECT kind, stddev(price::numeric(9, 2)) AS d, var_pop(price::numeric(9, 2)) AS v, stddev_pop(x) AS p,"
+    " variance(x) FILTER (WHERE pid > 5) AS f FROM (SELECT *, price / (1 + pid % 3) * 1.10 AS x FROM parts) AS p GROUP BY kind",
     "full": "SELECT p.pid, p.price, d.did, d.category FROM parts p FULL JOIN devices d ON d.parent = p.pid",
     "full_using": "SELECT pid, p.kind, dp.n FROM parts p FULL JOIN devices_parts dp USING (pid) WHERE pid < 25",
     "full_groups": "SELECT a.k, a.s, b.n FROM (SELECT kind AS k, sum(price) AS s FROM parts GROUP BY kind) AS a"

@@ -12,6 +12,7 @@ VIEWS = {
     "values": "SELECT g, count(DISTINCT v) AS r, sum(DISTINCT v) AS s FROM big GROUP BY g",
     "texts": "SELECT count(DISTINCT t) AS r FROM big",
     "mean": "SELECT g, avg(f) AS r, stddev(f) AS d FROM big GROUP BY g",
+    "spread": "SELECT g, stddev(v) AS r, stddev_pop(v / 3.0) AS d, variance(v::numeric(9, 1)) AS s FROM big GROUP BY g",
     "nth": "SELECT id, v, row_number() OVER (PARTITION BY g ORDER BY id) AS r FROM big",
     "rank": "SELECT id, rank() OVER (PARTITION BY g ORDER BY v DESC) AS r FROM big",
     "running": "SELECT id, sum(v) OVER (PARTITION BY g ORDER BY id) AS r, t FROM big",
@@ -152,3 +153,13 @@ def _big_rows_read(orc) -> int:
         " FROM pg_stat_xact_all_tables WHERE relname = 'big'"
     ).fetchone()
     return count
+
+
+def test_the_root_of_a_variance_has_the_digits_of_the_deviation(orc):
+    """Numbers of every size and scale: 2,000 groups of random numerics from 1e-20 to 1e24."""
+    [row] = orc.execute(
+        "SELECT count(*), count(*) FILTER (WHERE stddev::text <> root::text) FROM (SELECT stddev(x),"
+        " idivm.square_root(variance(x)) AS root FROM (SELECT g, hashint8extended(i, g) % 1000000007 * 10::numeric ^ (g % 41 - 24)"
+        " AS x FROM generate_series(1, 2000) AS g, generate_series(1, 3 + g % 5) AS i) AS numbers GROUP BY g) AS roots"
+    )[0].rows
+    assert row == (2000, 0)

@@ -59,6 +59,8 @@ AGGREGATES = (
     Function("bool", "bool_or({0})", ("bool",)),
     Function("int", "bit_or({0})", ("int",), cast="::bigint"),
     Function("num", "var_pop({0})", ("int",), keyable=False),
+    Function("num", "stddev({0})", ("int", "num"), keyable=False),
+    Function("num", "variance({0})", ("num",), keyable=False),
     Function("text", "string_agg({0}, ',' ORDER BY {0})", ("text",)),
     Function("text", "string_agg(DISTINCT {0}, ',' ORDER BY {0} DESC)", ("text",)),
     Function("int[]", "array_agg(({0} % 100)::integer ORDER BY {0})", ("int",)),

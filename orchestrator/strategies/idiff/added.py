@@ -29,11 +29,13 @@ _VARIANCE = {
 """The number of rows up to which the variance is NULL, and the divisor of n times the squared deviations."""
 
 _DEVIATION = {"stddev": "variance", "stddev_samp": "var_samp", "stddev_pop": "var_pop"}
-"""Square roots of variances, for floats only: the digits of a numeric root depend on the computation."""
+"""Square roots of variances."""
 
 _FLOATS = frozenset({"real", "double precision"})
 
-_ADDED = frozenset({"count", "sum", "avg"}) | _BOOLEAN.keys() | _VARIANCE.keys()
+_SPREADS = _VARIANCE.keys() | _DEVIATION.keys()
+
+_ADDED = frozenset({"sum", "avg"}) | _SPREADS
 
 COUNTED = frozenset(
     {
@@ -105,14 +107,12 @@ def is_added(aggregate: Aggregate, composer: Composer) -> bool:
         return _adds_values(function, type_)
     if function == "count" or function in _BOOLEAN:
         return True
-    if type_ is None or function not in _ADDED | _DEVIATION.keys():
+    if type_ is None or function not in _ADDED:
         return False
-    if type_.name in INTEGERS:
-        return function in _ADDED
     if type_.name in _FLOATS:
         # PostgreSQL adds single-precision floats in single precision.
         return function != "sum" or type_.name != "real"
-    return function in ("sum", "avg") and type_.name.partition("(")[0] == "numeric"
+    return type_.name in INTEGERS or type_.name.partition("(")[0] == "numeric"
 
 
 def _adds_values(function: str, type_: ColumnType | None) -> bool:
@@ -177,15 +177,9 @@ def added_aggregate(
         return _of_floats(aggregate, argument, count, part)
     if type_.name in INTEGERS:
         total = part("sum", "coalesce(sum(a), 0)", _difference("true"))
-        if function in _VARIANCE:
-            squares = "a::numeric * a::numeric"
-            square = part("squares", _filtered_sum(squares), _filtered_sum(f"s * {squares}"))
-            rest = "n::numeric * squares - sum::numeric * sum::numeric"
-            least, divisor = _VARIANCE[function]
-            value = (
-                f"CASE WHEN n <= {least} THEN NULL::numeric WHEN {rest} <= 0 THEN 0::numeric"
-                f" ELSE ({rest}) / (n::numeric * {divisor}) END"
-            )
+        if function in _SPREADS:
+            square = _squares("a::numeric", "true", part)
+            value = _spread(function, "false", "n::numeric * squares - sum::numeric * sum::numeric")
             return AddedAggregate(aggregate, argument, (count, total, square), value)
         value = "sum::numeric / n::numeric" if function == "avg" else "sum"
         value = f"CASE WHEN n > 0 THEN {value} END"
@@ -201,6 +195,10 @@ def added_aggregate(
             f"{_filtered_sum('s', nans)}::bigint",
             "bigint",
         )
+        if function in _SPREADS:
+            square = _squares("a", number, part)
+            value = _spread(function, "nan > 0", "n::numeric * squares - sum * sum")
+            return AddedAggregate(aggregate, argument, (count, total, nan, square), value)
         exact = "sum / n::numeric" if function == "avg" else "sum"
         value = (
             f"CASE WHEN n = 0 THEN NULL::numeric WHEN nan = 0 THEN {exact} ELSE 'NaN'::numeric END"
@@ -212,7 +210,13 @@ def added_aggregate(
     scale = digit_of_scale("a")
     scales = part("scales", _filtered_sum(scale), _filtered_sum(f"s * {scale}"))
     specials = _specials("numeric", part)
-    exact = "round(sum, (length(trunc(scales)::text) - 1) / 12)"
+    largest_scale = "(length(trunc(scales)::text) - 1) / 12"
+    if function in _SPREADS:
+        square = _squares("a", finite, part)
+        rest = f"round(n::numeric * squares - sum * sum, 2 * ({largest_scale}))"
+        value = _spread(function, "specials > 0", rest)
+        return AddedAggregate(aggregate, argument, (count, total, scales, specials, square), value)
+    exact = f"round(sum, {largest_scale})"
     if function == "avg":
         exact = f"{exact} / n::numeric"
     value = (
@@ -222,6 +226,27 @@ def added_aggregate(
         " WHEN specials >= 1e12::numeric THEN 'Infinity'::numeric ELSE '-Infinity'::numeric END"
     )
     return AddedAggregate(aggregate, argument, (count, total, scales, specials), value)
+
+
+def _squares(number: str, where: str, part: Callable[[str, str, str], Part]) -> Part:
+    """Return the sum of the squares of the rows that meet a condition."""
+    square = f"{number} * {number}"
+    return part("squares", _filtered_sum(square, where), _filtered_sum(f"s * {square}", where))
+
+
+def _spread(function: str, special: str, rest: str) -> str:
+    """Return a variance or its root as a numeric, given n times the sum of squared deviations.
+
+    PostgreSQL divides and rounds in the same way. It returns NaN if a `special` number is among the rows.
+    """
+    least, divisor = _VARIANCE[_DEVIATION.get(function, function)]
+    exact = f"({rest}) / (n::numeric * {divisor})"
+    if function in _DEVIATION:
+        exact = f"idivm.square_root({exact})"
+    return (
+        f"CASE WHEN n <= {least} THEN NULL::numeric WHEN {special} THEN 'NaN'::numeric"
+        f" WHEN {rest} <= 0 THEN 0::numeric ELSE {exact} END"
+    )
 
 
 def _specials(type_: str, part: Callable[[str, str, str], Part]) -> Part:
@@ -255,11 +280,7 @@ def _of_floats(
             f" ELSE ({_SPECIAL})::double precision END"
         )
         return AddedAggregate(aggregate, argument, parts, value)
-    square = part(
-        "squares",
-        _filtered_sum(f"{number} * {number}", finite),
-        _filtered_sum(f"s * {number} * {number}", finite),
-    )
+    square = _squares(number, finite, part)
     least, divisor = _VARIANCE[_DEVIATION.get(function, function)]
     rest = "n::numeric * squares - sum * sum"
     # No float has more digits after the decimal point.
