@@ -67,6 +67,34 @@ def test_which_views_are_shared(bank):
     assert shared(bank) == set(SHARED)
 
 
+@pytest.mark.parametrize(
+    ("group", "is_shared"),
+    [
+        ("n % 3", True),
+        ("(n + 1) / 10", True),
+        ("at::date", True),
+        ("date_trunc('month', at)::date", True),
+        ("date_trunc('day', at)::date::text", True),
+        ("(n * 2)::text || 'x'", True),
+        ("n / (n - 5)", False),
+        ("n % -1", False),
+        ("word::int", False),
+        ("(n || word)::bigint", False),
+        ("at::text::date", False),
+        ("coalesce(word, '1')::numeric", False),
+    ],
+)
+def test_views_over_expressions_that_cannot_fail_are_shared(orc, group, is_shared):
+    """Common groups of dashboards, such as days and buckets of numbers, are among them."""
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int, at timestamp, word text)")
+    orc.create_view("v", f"SELECT {group} AS g, count(*) AS n FROM t GROUP BY 1", maintain="eager")
+    assert shared(orc) == ({"v"} if is_shared else set())
+    orc.execute(
+        "INSERT INTO t SELECT i, i + 5, '2024-02-28'::date + i, i::text FROM generate_series(1, 9) AS i"
+    )
+    assert differences(orc.connection, "v") == []
+
+
 def test_every_read_is_current_and_the_content_follows(bank, connect):
     connection = connect(autocommit=True)
     for change in CHANGES:

@@ -74,11 +74,22 @@ VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
     "above": ("SELECT count(*) AS n, sum(total) AS s FROM totals", {}),
     "pages": ("SELECT page, sum(amount) AS s FROM ledger GROUP BY page", {"maintain": "eager"}),
     "lines": ("SELECT id, page, amount FROM ledger", {"maintain": "on_commit"}),
+    "merged": (
+        "SELECT owner % 3 AS part, sum(balance) AS s, count(*) AS n FROM accounts GROUP BY owner % 3",
+        {"maintain": "on_read"},
+    ),
+    "shared": (
+        "SELECT branch % 4 AS part, sum(balance) AS s, count(*) AS n FROM accounts GROUP BY branch % 4",
+        {"maintain": "eager"},
+    ),
     "biggest": ("SELECT page, max(amount) AS m FROM ledger GROUP BY page", {}),
 }
 
 FOLLOWED = tuple(name for name, (_, options) in VIEWS.items() if "feed" in options)
 """The views of which a consumer keeps copies by their feeds."""
+
+FRESH = ("merged", "shared")
+"""Views that every transaction reads as of its own snapshot, with its own changes; writers share their groups."""
 
 NEVER_EMPTY = ("eager", "committed", "joined", "fees", "ranks")
 """The views over the accounts, of which there are always some."""
@@ -98,14 +109,34 @@ def create(orc: Orchestrator) -> None:
         orc.create_view(name, query, **options)
 
 
-def transaction(connection: Connection[Any], owner: int, chance: random.Random) -> None:
+def stale_views(connection: Connection[Any]) -> list[str]:
+    """Return the fresh views that differ from their queries, each as of one snapshot."""
+    stale = []
+    for name in FRESH:
+        query, view = SQL(VIEWS[name][0]), Identifier(name)
+        differs = SQL(
+            "SELECT EXISTS ((SELECT * FROM {view} EXCEPT ALL {query})"
+            " UNION ALL ({query} EXCEPT ALL SELECT * FROM {view}))"
+        ).format(view=view, query=query)
+        if connection.execute(differs).fetchone() != (False,):
+            stale.append(name)
+    return stale
+
+
+def transaction(connection: Connection[Any], owner: int, chance: random.Random) -> str:
     """Run one transaction of a writer over its own rows, so that any wait is caused by idivm.
 
-    All writers write the tables in the same order.
+    All writers write the tables in the same order. Return what it found wrong, or nothing.
     """
-    connection.execute(SQL("BEGIN ISOLATION LEVEL {}").format(SQL(chance.choice(LEVELS))))
+    level = chance.choice(LEVELS)
+    connection.execute(SQL("BEGIN ISOLATION LEVEL {}").format(SQL(level)))
+    stale = []
     try:
+        if chance.random() < 0.2:
+            stale += stale_views(connection)
         _changes(connection, owner, chance)
+        if chance.random() < 0.5:
+            stale += stale_views(connection)
         end = chance.random()
         if end < 0.1:
             name = PREPARED.format(connection.info.dbname, chance.getrandbits(48))
@@ -117,6 +148,7 @@ def transaction(connection: Connection[Any], owner: int, chance: random.Random) 
         with suppress(psycopg.Error):
             connection.execute("ROLLBACK")
         raise
+    return f"{', '.join(stale)} in a transaction at {level}" if stale else ""
 
 
 def finish_prepared(connection: Connection[Any], name: str, chance: random.Random) -> None:

@@ -39,7 +39,8 @@ class WrittenTables:
         def work() -> None:
             with open_session(self.shared.dsn(self.place.name)) as connection:
                 while not self.shared.stop.wait(0.05):
-                    chaos_acts.transaction(connection, owner, chance)
+                    if stale := chaos_acts.transaction(connection, owner, chance):
+                        self.shared.record("differences", f"{self.place.name}: {stale}")
                     self.shared.count("transactions of writers")
 
         self.shared.repeat(work, "writers")

@@ -32,10 +32,16 @@ _SAFE_FUNCTIONS = frozenset(
 )
 """Functions of pg_catalog that return a result for every argument of their usual types."""
 
-_WIDE = ("text", "character varying", "numeric", "double precision", "bigint", "date")
+_NUMBERS = frozenset({"smallint", "integer", "bigint", "numeric", "real", "double precision"})
 
-_NARROW = frozenset({"smallint", "integer", "bigint", "numeric", "real", "double precision"})
-"""Types of numbers that each of the wide types but dates takes."""
+_TIMES = frozenset({"date", "timestamp without time zone", "timestamp with time zone"})
+
+_SAFE_CASTS = {
+    **dict.fromkeys(("numeric", "double precision", "bigint"), _NUMBERS),
+    **dict.fromkeys(("text", "character varying"), _NUMBERS | _TIMES | {"boolean", "uuid"}),
+    "date": _TIMES,
+}
+"""For each type, the types of which it takes every value, unless a number is too large."""
 
 
 def may_fail(plan: Operator) -> bool:
@@ -62,12 +68,33 @@ def _fails(scalar: Scalar) -> bool:
 
 def _is_safe(node: Tree, types: dict[str, str | None]) -> bool:
     if isinstance(node, exp.Cast):
-        columns = [types.get(column.name) for column in node.this.find_all(exp.Column)]
-        target = node.to.sql("postgres").lower()
-        named = str(node.to.args.get("kind") or target).lower()
-        return not columns or (
-            named in _WIDE and named != "date" and all(type_ in _NARROW for type_ in columns)
+        columns = {types.get(column.name) for column in node.this.find_all(exp.Column)}
+        return columns <= _SAFE_CASTS.get(_target(node), frozenset()) and (
+            not columns or _is_number_or_time(node.this)
         )
+    if isinstance(node, (exp.Div, exp.Mod)):
+        # Unlike -1, a positive divisor takes every integer. A negative literal is another node.
+        divisor = node.expression
+        return isinstance(divisor, exp.Literal) and divisor.is_number and float(divisor.this) > 0
     if isinstance(node, exp.Anonymous):
         return node.name.lower() in _SAFE_FUNCTIONS
     return isinstance(node, _SAFE)
+
+
+def _target(cast: exp.Cast) -> str:
+    return str(cast.to.args.get("kind") or cast.to.sql("postgres")).lower()
+
+
+def _is_number_or_time(node: Tree) -> bool:
+    """Return whether an expression over columns that are numbers or times is certainly no text."""
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() == "date_trunc" and _is_number_or_time(node.expressions[1])
+    if isinstance(node, exp.Cast):
+        return _target(node) in _NUMBERS | _TIMES
+    if isinstance(node, exp.Literal):
+        return node.is_number
+    if isinstance(node, (exp.Paren, exp.Neg)):
+        return _is_number_or_time(node.this)
+    if isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)):
+        return _is_number_or_time(node.this) and _is_number_or_time(node.expression)
+    return isinstance(node, exp.Column)
