@@ -168,7 +168,13 @@ def test_a_plain_view_that_is_replaced_reads_no_more_than_its_owner_may(
         ):
             scene.orc.refresh("v")
     assert scene.orc.check("v")[0].error
-    assert scene.orc.execute("SELECT word FROM v WHERE word IN ('x', 'y')")[0].rows == []
+    read = "SELECT word FROM v WHERE word IN ('x', 'y')"
+    if scene.orc.execute("SELECT read_from IS NOT NULL FROM idivm.views")[0].rows == [(True,)]:
+        # The view has no current content, so a read runs the query, with the rights of the owner.
+        with pytest.raises(IdivmError, match="permission denied for table secret"):
+            scene.orc.execute(read)
+    else:
+        assert scene.orc.execute(read)[0].rows == []
     assert not {finding.subject: finding for finding in scene.orc.doctor()}["view v"].fine
     scene.orc.drop_view("v")
 

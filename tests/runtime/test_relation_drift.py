@@ -22,8 +22,8 @@ def base(orc):
 REPLACEMENTS = {
     "another query": 'CREATE OR REPLACE VIEW v AS SELECT id, v AS "v s.v, AS" FROM t WHERE id > 1',
     "one column more": 'CREATE OR REPLACE VIEW v AS SELECT id, v AS "v s.v, AS", 1 AS w FROM t',
-    "a condition": 'CREATE OR REPLACE VIEW v AS SELECT id, "v s.v, AS" FROM idivm_state.v_1 AS s'
-    " WHERE (NULL::idivm_def.v1)::text IS NULL AND id > 1",
+    "a condition": 'CREATE OR REPLACE VIEW v AS SELECT id, "v s.v, AS" FROM {state} AS s'
+    " WHERE (NULL::{definition})::text IS NULL AND id > 1",
 }
 
 
@@ -45,7 +45,10 @@ def test_a_replaced_relation_is_noticed_and_mended(base, name, maintain, older, 
     view_id = base.view("v").id
     sql("SELECT idivm.refresh('v')")
     assert base.view("v").status == "ready"
-    sql(REPLACEMENTS[name])
+    state, definition = sql(
+        "SELECT state, definition FROM idivm.views WHERE relation = 'v'::regclass"
+    ).fetchone()
+    sql(REPLACEMENTS[name].format(state=state, definition=definition))
     assert base.view("v").status == "invalid"
     # Writers go on.
     sql("INSERT INTO t VALUES (3, 'c')")

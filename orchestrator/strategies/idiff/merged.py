@@ -82,6 +82,8 @@ def merged(
     `script` has composed the refresh of the view; `root` is the plan of the view over captured tables,
     whose visible columns are the view's `columns`.
     """
+    if not columns:
+        return Unsupported("the view shows no columns", "")
     if sum(isinstance(leaf, Scan) for leaf in walk(root)) > MOST_JOINED:
         return Unsupported(f"the query reads more than {MOST_JOINED} tables", "")
     reader = _Reader(script)
