@@ -200,7 +200,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         nargs="+",
         choices=(
             *("worst", "zipf", "stream", "pairs", "pages", "lookups", "ranked"),
-            *("unary", "binary", "ternary", "four_path", "loomis_whitney", "in_a_row"),
+            *("triangles", "unary", "binary", "ternary", "four_path", "loomis_whitney", "in_a_row"),
             *("covariance", "four_cycle", "four_clique"),
         ),
         help="query to measure (default: all)",

@@ -221,25 +221,37 @@ def draw_tpch(report: Report, path: Path) -> Path | None:
 
 
 def draw_skew(report: Report, path: Path) -> Path | None:
-    """Draw the cost of a change and the stored rows as the graphs grow, with a line for each ε."""
+    """Draw the cost of a change and the stored rows as the graphs grow, with a line for each ε.
+
+    Of several kinds of change, the most expensive one is drawn.
+    """
     graphs = _in_order(row["graph"] for row in report.rows)
     if not graphs:
         return None
 
     def measures(rows: Sequence[Row]) -> dict[str, str]:
-        changes = (
-            "with rebalancing" if any("with rebalancing" in row for row in rows) else "buffers"
-        )
-        last = {"delay": "buffers to the next row"} if "delay" in rows[0] else _TIMES
-        return {changes: "buffers touched by a change", "stored": "rows stored", **last}
+        known = {name for row in rows for name in row}
+        changes = next((name for name in ("steps", "with rebalancing") if name in known), "buffers")
+        last = {"delay": "buffers to the next row"} if "delay" in known else _TIMES
+        touched = "steps" if changes == "steps" else "buffers touched"
+        return {changes: f"{touched} by a change", "stored": "rows stored", **last}
 
     def draw(figure: Any) -> None:
         figure.suptitle("Queries over heavy and light parts", fontsize=13)
         panels = figure.subplots(len(graphs), 3, squeeze=False)
         for graph, line in zip(graphs, panels, strict=True):
             of_graph = [row for row in report.rows if row["graph"] == graph]
+            most: dict[tuple[str, int], float] = {}
+            for row in of_graph:
+                key = row["side"], row["rows"]
+                most[key] = max(most.get(key, 0), row.get("steps", 0))
+            cheaper = [
+                row
+                for row in of_graph
+                if "steps" in row and row["steps"] < most[row["side"], row["rows"]]
+            ]
             for (measure, title), axes in zip(measures(of_graph).items(), line, strict=True):
-                drawn = [row for row in of_graph if measure in row]
+                drawn = [row for row in of_graph if measure in row and row not in cheaper]
                 _draw_lines(axes, drawn, lambda row: row["rows"], measure, "rows (N)")
                 axes.set_title(f"{title}, {graph}", fontsize=9, color="#444444")
 

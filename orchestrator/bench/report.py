@@ -15,19 +15,28 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+NEAR = 0.1
+"""How far a measured exponent may be from the exponent of a theorem, in both directions."""
+
+WIDE = 14
+"""The number of columns of a table that a terminal can show."""
+
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
     "=": operator.eq,
+    "≈": lambda value, limit: round(abs(value - limit), 4) <= NEAR,
 }
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A limit that a measured value must keep.
+    """A limit that a measured value must keep, or with ≈ an exponent that it must be near.
 
+    >>> Bar("slope", 0.42, "≈", 0.5).holds, Bar("slope", 0.38, "≈", 0.5).holds
+    (True, False)
     >>> Bar("bulk insert, times bare", 1.7, "<=", 1.8).holds
     True
     """
@@ -137,7 +146,8 @@ def show(
     described = ("server", "cpu", "cores", "memory", "system")
     settings = [f"{k} = {v}" for k, v in report.machine.items() if k not in described]
     console.print(Text(f"  settings: {', '.join(settings)}"))
-    console.print(_rows(report.rows))
+    for of_kind in by_columns(report.rows):
+        console.print(_rows(of_kind))
     for title, rows in report.highlights.items():
         console.print(Text(title, "bold"))
         console.print(_rows(rows))
@@ -180,6 +190,23 @@ def shown_columns(rows: Sequence[dict[str, Any]]) -> list[str]:
     columns = dict.fromkeys(name for row in rows for name in row)
     columns |= {name: value for row in reversed(rows) for name, value in row.items()}
     return [name for name, value in columns.items() if not isinstance(value, dict)]
+
+
+def by_columns(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return all rows, or if they have too many columns for a table, those with equal columns together.
+
+    >>> wide = {str(number): number for number in range(WIDE)}
+    >>> [len(rows) for rows in by_columns([{"a": 1}, {"b": 2}])]
+    [2]
+    >>> [len(rows) for rows in by_columns([{"a": 1}, wide, {"a": 3}])]
+    [2, 1]
+    """
+    if len(shown_columns(rows)) <= WIDE:
+        return [list(rows)]
+    kinds: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        kinds.setdefault(tuple(row), []).append(row)
+    return list(kinds.values())
 
 
 def _rows(rows: Sequence[dict[str, Any]]) -> Table:

@@ -8,14 +8,17 @@
 -- 0: Blocks. In each all values of a and c meet all of b: few of a and c, as many as N^ε and N^(1-ε) allow,
 --    and of b somewhat more than N^ε. So a is heavy in r, b light in r and s, c heavy in s. The join of r
 --    and s is as large as can be, and so are the values of c, and the pairs (a, c), that a row has.
--- 1: Stars. The row (1, 2) of r meets in t as many heavy values of c as there can be, and in s as many rows
---    as a light value may well have; another value of b there is heavy.
+-- 1: Stars. In each relation, the values 3000001, 3000002, ... of the first column are heavy, and have a row with 8 and
+--    one with 12. The values 2 and 12 are light and have many rows. So a row (3000001, 2) of a relation meets these rows
+--    in the next relation, and a row (8, -1) meets all heavy values in the previous one. Other rows are alone. They are
+--    most of the rows: PostgreSQL would read a smaller part as a whole rather than look up many rows in it. For the same
+--    reason a change meets fewer than 100 rows when N is 10000.
 -- 2: One block, of each value with each: as many triangles as so many rows can have. Three quarters of the
 --    rows are beside it, so that they still fit on a disk.
 
 CREATE TABLE made AS
 WITH sizes AS MATERIALIZED (
-    SELECT rows, kind, power(2 * rows, epsilon) AS threshold, ceil(1.2 * power(2 * rows, epsilon))::bigint AS many
+    SELECT rows, kind, epsilon, power(2 * rows, epsilon) AS threshold, ceil(1.2 * power(2 * rows, epsilon))::bigint AS many
     FROM (SELECT current_setting('bench.rows')::bigint AS rows, current_setting('bench.kind')::integer AS kind,
                  current_setting('bench.epsilon')::float8 / 1000 AS epsilon) AS given
 ), blocks AS (
@@ -23,35 +26,40 @@ WITH sizes AS MATERIALIZED (
     FROM (SELECT rows, many, greatest(1, least(0.8 * threshold, 0.4 * rows / many))::bigint AS few
           FROM sizes WHERE kind = 0) AS sides
 ), stars AS (
-    SELECT many, greatest(1, 0.6 * threshold)::bigint AS light, greatest(1, rows * 4 / 5 / many) AS heavy
-    FROM sizes WHERE kind = 1
+    SELECT many, greatest(1, threshold * CASE WHEN epsilon > 0.5 THEN 0.05 ELSE 0.6 END)::bigint AS light, rows / 10 AS others,
+           greatest(1, round(rows * CASE WHEN epsilon < 0.5 THEN 0.12 ELSE 0.22 END / many))::bigint AS heavy
+    FROM (SELECT rows, kind, epsilon, threshold, ceil(1.05 * threshold)::bigint AS many FROM sizes) AS sizes WHERE kind = 1
 ), square AS (
     SELECT sqrt(rows / 12)::bigint AS side, rows / 4 AS others FROM sizes WHERE kind = 2
 )
-SELECT relation, 1000000 + block * few + i AS a, 2000000 + block * many + j AS b
-FROM blocks, generate_series(0, 1) AS relation, generate_series(0, blocks - 1) AS block,
-     generate_series(0, few - 1) AS i, generate_series(0, many - 1) AS j
+SELECT 0 AS relation, 1000000 + block * few + i AS x, 2000000 + block * many + j AS y
+FROM blocks, generate_series(0, blocks - 1) AS block, generate_series(0, few - 1) AS i, generate_series(0, many - 1) AS j
+UNION ALL
+SELECT 1, 2000000 + block * many + j, 1000000 + block * few + i
+FROM blocks, generate_series(0, blocks - 1) AS block, generate_series(0, few - 1) AS i, generate_series(0, many - 1) AS j
 UNION ALL
 SELECT 2, 1000000 + block * few + i, 1000000 + block * few + j
 FROM blocks, generate_series(0, blocks - 1) AS block, generate_series(0, few - 1) AS i, generate_series(0, few - 1) AS j
 UNION ALL
-SELECT 2, 1, 3000000 + i FROM stars, generate_series(1, heavy) AS i
-UNION ALL
-SELECT 2, 4000000 + i * many + j, 3000000 + i FROM stars, generate_series(1, heavy) AS i, generate_series(2, many) AS j
-UNION ALL
-SELECT 1, 5000000 + j, 2 FROM stars, generate_series(1, light) AS j
-UNION ALL
-SELECT 1, 5000000 + j, 3 FROM stars, generate_series(1, many) AS j
-UNION ALL
-SELECT 0, 1, 6000000 + j FROM stars, generate_series(1, many) AS j
+SELECT relation, x, y
+FROM stars, generate_series(0, 2) AS relation
+CROSS JOIN LATERAL (
+    SELECT 3000000 + i AS x, 4000000 + i * many + j AS y FROM generate_series(1, heavy) AS i, generate_series(1, many) AS j
+  UNION ALL
+    SELECT 3000000 + i, partner FROM generate_series(1, heavy) AS i, unnest(ARRAY[8, 12]) AS partner
+  UNION ALL
+    SELECT middle, 6000000 + j FROM unnest(ARRAY[2, 12]) AS middle, generate_series(1, light) AS j
+  UNION ALL
+    SELECT 9000000 + i, 9500000 + i FROM generate_series(1, others) AS i
+) AS star
 UNION ALL
 SELECT relation, 8000000 + i, 8000000 + i FROM square, generate_series(0, 2) AS relation, generate_series(1, others) AS i
 UNION ALL
 SELECT relation, i, j
 FROM square, generate_series(0, 2) AS relation, generate_series(1, side) AS i, generate_series(1, side) AS j;
-CREATE TABLE r AS SELECT a, b FROM made WHERE relation = 0;
-CREATE TABLE s AS SELECT b, a AS c FROM made WHERE relation = 1;
-CREATE TABLE t AS SELECT b AS c, a FROM made WHERE relation = 2;
+CREATE TABLE r AS SELECT x AS a, y AS b FROM made WHERE relation = 0;
+CREATE TABLE s AS SELECT x AS b, y AS c FROM made WHERE relation = 1;
+CREATE TABLE t AS SELECT x AS c, y AS a FROM made WHERE relation = 2;
 DROP TABLE made;
 ALTER TABLE r ADD PRIMARY KEY (a, b);
 ALTER TABLE s ADD PRIMARY KEY (b, c);

@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 
 from orchestrator.bench.plot import draw_skew
-from orchestrator.bench.skew import counts, cycles, lookups, pairs, streams
+from orchestrator.bench.skew import cycles, lookups, slopes, streams
 from orchestrator.bench.skew.run import run
-from orchestrator.errors import UsageError
+from orchestrator.errors import DatabaseError, UsageError
 
 
 @pytest.mark.slow
@@ -29,7 +29,6 @@ def test_every_side_is_measured_on_every_graph(dsn, tmp_path):
     moved = [row for row in report.rows if row["side"].startswith("skew")]
     assert all(row["a value moves"] and row["all are divided"] for row in moved)
     assert [bar.name for bar in report.bars] == [
-        "skew 1/2, slope of buffers touched by a change",
         "tuple, slope of buffers touched by a change",
     ]
     assert draw_skew(report, tmp_path / "skew.png") in (None, tmp_path / "skew.png")
@@ -109,54 +108,28 @@ def test_ranked_pairs_are_measured_beside_their_theorem(dsn, tmp_path):
     assert large["delay"] < 2 * small["delay"]
 
 
-@pytest.mark.sampled(4)
-def test_triangles_with_free_variables_are_measured_beside_their_exponents(dsn, tmp_path):
-    report = run(dsn=dsn, sizes=(1_000,), epsilons=("1/2",), updates=6, shapes=("unary",))
-    assert draw_skew(report, tmp_path / "skew.png") in (None, tmp_path / "skew.png")
-    parted, plain = report.rows
-    assert [row["side"] for row in report.rows] == ["skew 1/2", "tuple"]
-    assert all(parted[column] > 0 for column in ("buffers", "ms", "delay", "stored"))
-    assert parted["longest delay"] >= parted["delay"]
-    more = {measure: 10 * parted[measure] for measure in ("delay", "longest delay")}
-    grown = [row | {"rows": 10_000} | more for row in (parted, plain)]
-    assert [(bar.name, bar.value, bar.limit) for bar in cycles.bars([*report.rows, *grown])] == [
-        ("unary, skew 1/2, slope of buffers touched by a change", 0, 0.62),
-        ("unary, skew 1/2, slope of rows stored", 0, 1.62),
-        ("unary, skew 1/2, slope of buffers to the next row", 1, 1.12),
-        ("unary, skew 1/2, slope of buffers to the next row at most", 1, 1.12),
-    ]
-
-
-def test_delays_are_measured_though_not_all_rows_are_taken(orc, monkeypatch):
-    monkeypatch.setattr(cycles, "STREAMED", 0)
-    half, size = Fraction(1, 2), 1_000
-    skew, _ = pairs.beside_tuple("ternary", size, half)
-    views = cycles.views(
-        orc, cycles.CYCLES, "ternary", size, half, cycles.BLOCKS, (skew,), lambda text: None
-    )
-    with views as names:
-        mean, longest = cycles.delays(orc, names[skew.label])
-    assert 0 < mean <= longest
-
-
 @pytest.mark.slow
 @pytest.mark.sampled(4)
-def test_other_counts_are_measured_beside_their_exponents(dsn):
-    names = tuple(counts.COUNTS)
-    report = run(dsn=dsn, sizes=(1_000,), epsilons=("3/4",), updates=6, shapes=names)
-    assert [(row["graph"], row["side"]) for row in report.rows] == [
-        (name, side) for name in names for side in ("skew 3/4", "tuple")
-    ]
-    assert all(row["buffers"] > 0 for row in report.rows)
-    grown = [row | {"rows": 10_000, "stored": 10 * row.get("stored", 0)} for row in report.rows]
-    assert [(bar.name, bar.value, bar.limit) for bar in counts.bars([*report.rows, *grown])] == [
-        (f"{name}, skew 3/4, slope of {measure}", value, limit)
-        for name, most in zip(names, (1.37, 1.37, 1.12), strict=True)
-        for measure, value, limit in (
-            ("buffers touched by a change", 0, 0.87),
-            ("rows stored", 1, most),
-        )
-    ]
+def test_each_kind_of_change_is_measured_beside_its_exponent(dsn, tmp_path):
+    report = run(
+        dsn=dsn, sizes=(1_000, 4_000), epsilons=("1/2",), updates=6, shapes=("unary", "in_a_row")
+    )
+    assert draw_skew(report, tmp_path / "skew.png") in (None, tmp_path / "skew.png")
+    kinds = {row["kind"] for row in report.rows if row["graph"] == "unary" and "kind" in row}
+    assert kinds == {*(change.kind for change in cycles.CHANGES), "rebalancing"}
+    assert {(bar.op, bar.limit) for bar in report.bars if "slope of a change" in bar.name} == {
+        ("≈", 0),
+        ("≈", 0.5),
+    }
+    assert {bar.limit for bar in report.bars if "rows stored" in bar.name} == {1.5, 1}
+    grows = next(bar for bar in report.bars if "light value of r" in bar.name)
+    assert grows.holds
+
+
+def test_a_change_that_costs_nothing_is_an_error():
+    rows = [{"kind": cycles.CHANGES[1].kind, "rows": size, slopes.NET: 0} for size in (10, 100)]
+    with pytest.raises(DatabaseError, match="would say nothing"):
+        list(slopes.exponents(rows, cycles.CHANGES, Fraction(1, 2), "a query"))
 
 
 def test_too_little_to_measure_is_refused(dsn):

@@ -67,13 +67,13 @@ PAPERS: Mapping[str, Paper] = {
 
 SLOPES = {
     "pairs": "Hierarchical queries, theorem 3: exponent",
+    "triangles": "Triangle counting: exponent",
     "unary": "Triangle queries with a free variable: exponent",
     "binary": "Triangle queries with free variables: exponent",
     "ternary": "Triangle queries with free variables: exponent",
     "four_path": "Counting queries: exponent",
     "loomis_whitney": "Counting queries: exponent",
     "in_a_row": "Counting queries: exponent",
-    "skew": "Triangle counting: exponent",
     "lookups": "Queries with access patterns: exponent",
     "ranked": "Ranked enumeration: exponent",
 }
@@ -89,8 +89,9 @@ def beside_papers(report: Report) -> Iterator[tuple[str, str, str, str]]:
             yield paper.title(row), paper.call(row), number(ours), number(row["paper"])
     for bar in report.bars if report.bench == "skew" else ():
         title = SLOPES.get(bar.name.split()[0].rstrip(","))
-        if title and "slope" in bar.name and bar.op == "<=":
-            yield title, bar.name, number(bar.value), f"at most {number(bar.limit)}"
+        if title and "slope" in bar.name and bar.op in ("<=", "≈"):
+            bound = "at most " if bar.op == "<=" else ""
+            yield title, bar.name, number(bar.value), f"{bound}{number(bar.limit)}"
 
 
 def bars_table(report: Report) -> Table:

@@ -54,7 +54,7 @@ PROFILES: dict[str, tuple[Entry, ...]] = {
         ),
         Entry(
             "skew",
-            "--graph pairs lookups ranked four_path in_a_row --sizes 4000 16000 --epsilon 1/2 --updates 8",
+            "--graph triangles pairs lookups ranked four_path in_a_row --sizes 4000 16000 --epsilon 1/2 --updates 8",
             105,
             "pairs",
         ),

@@ -8,31 +8,28 @@ the data on which it is largest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
 
 from orchestrator.api import Orchestrator
-from orchestrator.bench.contenders import TUPLE, Contender
 from orchestrator.bench.report import Bar
-from orchestrator.bench.skew import pairs
+from orchestrator.bench.skew import pairs, slopes
 from orchestrator.bench.skew.cycles import (
     BLOCKS,
     STARS,
     Growth,
-    note_changes,
-    note_rebalancing,
-    slopes,
-    views,
+    by_epsilon,
+    changed,
+    rebalancing_bars,
+    view,
 )
 from orchestrator.bench.skew.rebalancing import Light
 from orchestrator.bench.workload import Workload
 
-SIZES = (31_623, 100_000, 316_228)
-"""Sizes at which an index on the largest possible number of heavy values has more than one page.
-
-A lookup in a smaller index touches half as many pages, which would look like growth.
-"""
+SIZES = (10_000, 100_000, 1_000_000)
+"""The rows on which changes are measured."""
+STORED = (31_623, 100_000, 316_228)
+"""The rows on which stored rows are counted."""
 LIGHT = Light(
     "SELECT count(*) FROM s WHERE a = 2", "INSERT INTO s SELECT 2, n FROM unnest(%s::bigint[]) AS n"
 )
@@ -43,33 +40,41 @@ class Count:
     """A count, and the most expensive one-row changes on its data."""
 
     workload: Workload
-    changes: tuple[str, ...]
-    """Changes, each followed by the change that undoes it."""
+    changes: tuple[slopes.Change, ...]
     light: Light = LIGHT
     linear: bool = False
     """Whether the view stores no more rows than the relations have."""
 
-    def exponents(self, epsilon: Fraction) -> dict[str, Fraction]:
-        """Return the exponents with which the measures grow according to the theorems."""
-        least = min(epsilon, 1 - epsilon)
-        return {"with rebalancing": 1 - least, "stored": Fraction(1) if self.linear else 1 + least}
+    def stored(self, epsilon: Fraction) -> Fraction:
+        """Return the exponent of the stored rows."""
+        return Fraction(1) if self.linear else 1 + min(epsilon, 1 - epsilon)
+
+
+def _alone(table: str, *names: str) -> slopes.Change:
+    return slopes.row_of(
+        "a row that meets nothing", table, dict.fromkeys(names, -1), slopes.constant
+    )
 
 
 COUNTS = {
     "four_path": Count(
         Workload("four_path"),
         (
-            "INSERT INTO r VALUES (1)",
-            "DELETE FROM r WHERE a = 1",
-            "INSERT INTO r VALUES (2)",
-            "DELETE FROM r WHERE a = 2",
-            "INSERT INTO s VALUES (3, 3)",
-            "DELETE FROM s WHERE a = 3 AND b = 3",
+            _alone("r", "a"),
+            slopes.row_of("heavy values of r", "r", {"a": 1}, slopes.heavy, a=-1),
+            slopes.row_of("rows of a light value of r", "r", {"a": 2}, slopes.light, a=-1),
+            slopes.row_of("rows of a light value of s", "s", {"a": 3, "b": 3}, slopes.light, b=-1),
         ),
     ),
     "loomis_whitney": Count(
         Workload("loomis_whitney"),
-        ("INSERT INTO r VALUES (1, 2, 3)", "DELETE FROM r WHERE a = 1 AND b = 2 AND c = 3"),
+        (
+            _alone("r", "a", "b", "c"),
+            slopes.row_of(
+                "rows of a light value of r", "r", {"a": 9, "b": 2, "c": 3}, slopes.light, b=-1
+            ),
+            slopes.row_of("heavy values of r", "r", {"a": 1, "b": 12, "c": 8}, slopes.heavy, a=-1),
+        ),
         Light(
             "SELECT count(*) FROM s WHERE b = 2 AND c = 3",
             "INSERT INTO s SELECT 2, 3, n FROM unnest(%s::bigint[]) AS n",
@@ -79,10 +84,9 @@ COUNTS = {
     "in_a_row": Count(
         Workload("in_a_row"),
         (
-            "INSERT INTO r VALUES (2)",
-            "DELETE FROM r WHERE a = 2",
-            "INSERT INTO t VALUES (1)",
-            "DELETE FROM t WHERE b = 1",
+            _alone("r", "a"),
+            slopes.row_of("rows of a light value of r", "r", {"a": 2}, slopes.light, a=-1),
+            slopes.row_of("heavy values of t", "t", {"b": 1}, slopes.heavy, b=-1),
         ),
         linear=True,
     ),
@@ -97,26 +101,41 @@ def measured(
     updates: int,
     say: Callable[[str], None],
 ) -> Iterator[Growth]:
-    """Yield a row of the report for `skew` at an ε, and one for `tuple` with the cost of a change."""
+    """Yield a row of the report for each kind of change."""
     share, count = Fraction(epsilon), COUNTS[name]
-    skew, rows = pairs.beside_tuple(name, size, share)
+    yield from changed(
+        orchestrator,
+        count.workload,
+        name,
+        "count",
+        size,
+        share,
+        STARS,
+        count.changes,
+        count.light,
+        updates,
+        say,
+    )
 
-    def created(
-        kind: int, contenders: Sequence[Contender]
-    ) -> AbstractContextManager[dict[str, str]]:
-        return views(orchestrator, count.workload, "count", size, share, kind, contenders, say)
 
-    with created(STARS, (skew, TUPLE)) as names:
-        note_changes(orchestrator, rows, names, count.changes, updates)
-        rows[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
-        note_rebalancing(orchestrator, rows[skew.label], names[skew.label], count.light, say)
-    if not count.linear:
-        with created(BLOCKS, (skew,)) as names:
-            rows[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
-    yield from rows.values()
+def filled(
+    orchestrator: Orchestrator, name: str, size: int, epsilon: str, say: Callable[[str], None]
+) -> Growth:
+    """Return a row of the report with the stored rows."""
+    share, count = Fraction(epsilon), COUNTS[name]
+    kind = STARS if count.linear else BLOCKS
+    with view(orchestrator, count.workload, "count", size, share, kind, say) as named:
+        return pairs.row_for(name, size, share) | {"stored": pairs.stored(orchestrator, named)}
 
 
 def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
     """Yield bars that compare the growth of each measure with its exponent."""
     for name, count in COUNTS.items():
-        yield from slopes([row for row in rows if row["graph"] == name], count.exponents)
+        for epsilon, own in by_epsilon(rows, name):
+            called = f"{name}, skew {epsilon}"
+            yield from slopes.exponents(own, count.changes, epsilon, called)
+            yield from rebalancing_bars(own, called, None, max(epsilon, 1 - epsilon))
+            noted = [row for row in own if "stored" in row]
+            if len(noted) > 1:
+                theory = count.stored(epsilon)
+                yield slopes.near(f"{called}, slope of rows stored", noted, "stored", theory)

@@ -120,6 +120,16 @@ def beside_tuple(graph: str, size: int, epsilon: Fraction) -> tuple[Contender, d
     }
 
 
+def row_for(graph: str, size: int, epsilon: Fraction) -> Growth:
+    """Return the columns of a row of the report that say what it measures."""
+    return {
+        "graph": graph,
+        "rows": size,
+        "epsilon": str(epsilon),
+        "side": f"skew {epsilon}",
+    }
+
+
 def run(orchestrator: Orchestrator, statement: sql.Composed) -> None:
     """Execute a change."""
     orchestrator.connection.execute(statement)

@@ -16,11 +16,14 @@ from psycopg import sql
 
 from orchestrator.api import Orchestrator
 from orchestrator.bench.measure import Execution
+from orchestrator.bench.skew.slopes import steps_of
 from orchestrator.catalog.parts import Parts
 from orchestrator.errors import DatabaseError, UsageError
 
-SMALL = 1_000
-"""Rows of a batch; a larger batch might make a view recompute everything."""
+SMALL = 250
+"""Rows of a batch, or a hundredth of all rows; a larger batch might make a view recompute everything."""
+FEW = 100
+"""Rows of a batch for a single value, whose rows cost more, or a thousandth of all rows."""
 BESIDE = 50_000_000
 """Values from this number on are new and do not meet existing rows."""
 
@@ -36,6 +39,7 @@ class Rebalancing:
         self.at_first = self.parts
         self.minor: int | None = None
         self.major: int | None = None
+        self.minor_steps = self.major_steps = 0
 
     @property
     def parts(self) -> Parts:
@@ -47,8 +51,16 @@ class Rebalancing:
     @property
     def share(self) -> float:
         """The buffers of rebalancing per change, at the least number of changes between rebalances."""
-        minor = (self.minor or 0) / max(1.0, self.at_first.threshold / 2)
-        return minor + (self.major or 0) / (self.at_first.base / 4)
+        return self._by_change(self.minor or 0, self.major or 0)
+
+    @property
+    def share_in_steps(self) -> float:
+        """The steps of rebalancing per change."""
+        return self._by_change(self.minor_steps, self.major_steps)
+
+    def _by_change(self, minor: int, major: int) -> float:
+        threshold, base = self.at_first.threshold, self.at_first.base
+        return minor / max(1.0, threshold / 2) + major / (base / 4)
 
     def one_value(self, rows: int, add: Callable[[int], object]) -> None:
         """Measure the change that makes a light value with `rows` rows heavy; `add` inserts rows."""
@@ -59,9 +71,11 @@ class Rebalancing:
             )
         self.refresh()
         before = self.parts.minor
-        for some in (more - 1, 1):
+        few = max(FEW, self.parts.size // 1_000)
+        chunks = [min(few, more - 1 - first) for first in range(0, more - 1, few)]
+        for some in (*chunks, 1):
             add(some)
-            run = self.refresh()
+            self.minor_steps, run = steps_of(self.orchestrator.connection, self.refresh)
         if self.parts.minor == before:
             raise DatabaseError("No value became heavy: its measurement would say nothing.")
         self.minor = run.buffers
@@ -78,7 +92,7 @@ class Rebalancing:
     def all_rows(self) -> None:
         """Measure the change after which all rows are divided again, or the view is recomputed."""
         before = self.parts.base
-        run = self.refresh()
+        self.major_steps, run = steps_of(self.orchestrator.connection, self.refresh)
         if self.parts.base == before:
             raise DatabaseError("N did not grow: its measurement would say nothing.")
         self.major = run.buffers
@@ -103,7 +117,11 @@ def rebalanced(
     view = Rebalancing(orchestrator, name, refresh)
     view.light_value(light)
     grow(orchestrator, [view], "s", light.columns)
-    return {"a value moves": view.minor, "all are divided": view.major, "share": view.share}
+    return {
+        "a value moves": view.minor_steps,
+        "all are divided": view.major_steps,
+        "share of rebalancing": round(view.share_in_steps, 1),
+    }
 
 
 def grow(
@@ -119,8 +137,9 @@ def grow(
     ).format(sql.Identifier(table), sql.SQL(", ").join([sql.SQL("n")] * columns))
     parts = views[0].parts
     last = BESIDE + parts.base - parts.size - 1
-    for first in range(BESIDE, last, SMALL):
-        orchestrator.connection.execute(insert, [first, min(first + SMALL, last) - 1])
+    batch = max(SMALL, parts.size // 100)
+    for first in range(BESIDE, last, batch):
+        orchestrator.connection.execute(insert, [first, min(first + batch, last) - 1])
         for view in views:
             view.refresh()
     orchestrator.connection.execute(insert, [last, last])
