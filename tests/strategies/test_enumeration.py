@@ -52,6 +52,16 @@ def test_a_row_costs_the_buckets_that_contain_it(orc: Orchestrator) -> None:
     assert pages[320] < 2 * pages[20]
 
 
+def test_a_page_ends_where_all_buckets_have_the_same_rows(orc: Orchestrator) -> None:
+    orc.execute(TABLES.format("NOT NULL"))
+    numbers = "generate_series(1, 20) AS b, generate_series(1, 40) AS g"
+    orc.execute(f"INSERT INTO r SELECT g, b FROM {numbers}")
+    orc.execute(f"INSERT INTO s SELECT b, g FROM {numbers}")
+    orc.create_view("v", PAIRS, strategy="skew", epsilon="0.2")
+    orc.connection.execute("VACUUM ANALYZE")
+    assert touched_by(orc.connection, 1) < touched_by(orc.connection, 1600) / 20
+
+
 def test_the_first_row_touches_no_other_rows(orc: Orchestrator) -> None:
     heavy(orc, 40, 40)
     assert touched_by(orc.connection, 1) < 40 * 10

@@ -176,8 +176,9 @@ class Merging:
     def _step(self) -> Composed:
         """Return the query that takes the least bucket of the heap `h` and moves it on.
 
-        `cut` is the number of rows behind the first row that belong before the next bucket. The last row that
-        was read is not among them, because it tells where the bucket goes on. `nth` is the number of buckets
+        `cut` is the number of rows behind the first row that belong before the next bucket. A row that the next bucket
+        also has is not among them: as each bucket could take such a row in turn, a full page would never end. The last
+        row that was read is not among them, because it tells where the bucket goes on. `nth` is the number of buckets
         that go before the bucket afterwards.
         """
         top = {v: self._field(SQL("h.keys[1]"), v) for v in self.order.keys}
@@ -206,9 +207,10 @@ class Merging:
             " CASE WHEN c.cut > 0 THEN f.key[c.cut] ELSE h.keys[1] END, {runs}\n"
             "    FROM heap AS h,\n"
             "    LATERAL (SELECT count(*)::integer AS many, {arrays} FROM (\n{fetched}\n    ) AS f) AS f,\n"
+            "    LATERAL (SELECT width_bucket(h.keys[2], f.key) AS to_next OFFSET 0) AS w,\n"
             "    LATERAL (SELECT coalesce(least(f.many - (f.many = h.length)::integer,"
-            " CASE WHEN cardinality(h.keys) = 1 THEN f.many ELSE width_bucket(h.keys[2], f.key) END), 0) AS cut"
-            " OFFSET 0) AS c,\n"
+            " CASE WHEN cardinality(h.keys) = 1 THEN f.many ELSE"
+            " w.to_next - coalesce((f.key[w.to_next] = h.keys[2])::integer, 0) END), 0) AS cut OFFSET 0) AS c,\n"
             "    LATERAL (SELECT CASE WHEN f.many > c.cut AND (h.bound IS NULL OR f.key[c.cut + 1] <= h.bound[1])"
             " THEN width_bucket(f.key[c.cut + 1], h.keys[2:]) END AS nth OFFSET 0) AS n\n"
             "    WHERE cardinality(h.keys) > 0 AND (h.size < b.size OR h.keys[1] = h.last)"
