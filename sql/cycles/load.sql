@@ -3,7 +3,8 @@
 --   SET bench.rows = 100000;      rows of all three together, about
 --   SET bench.epsilon = 500;      ε in thousandths
 --   SET bench.kind = 0;           what is to cost most: 0 the rows stored for what is not listed, and
---                                 the time from row to row; 1 a change of a row; 2 the rows that are listed
+--                                 the time from row to row; 1 a change of a row; 2 the rows that are listed;
+--                                 3 the rows stored for a count
 --
 -- 0: Blocks. In each all values of a and c meet all of b: few of a and c, as many as N^ε and N^(1-ε) allow,
 --    and of b somewhat more than N^ε. So a is heavy in r, b light in r and s, c heavy in s. The join of r
@@ -15,6 +16,8 @@
 --    reason a change meets fewer than 100 rows when N is 10000.
 -- 2: One block, of each value with each: as many triangles as so many rows can have. Three quarters of the
 --    rows are beside it, so that they still fit on a disk.
+-- 3: Few values of a, which are heavy, in each block meet many of b, which are light and have values of c of their own:
+--    the join of r and s has most pairs (a, c).
 
 CREATE TABLE made AS
 WITH sizes AS MATERIALIZED (
@@ -29,6 +32,10 @@ WITH sizes AS MATERIALIZED (
     SELECT many, greatest(1, threshold * CASE WHEN epsilon > 0.5 THEN 0.05 ELSE 0.6 END)::bigint AS light, rows / 10 AS others,
            greatest(1, round(rows * CASE WHEN epsilon < 0.5 THEN 0.12 ELSE 0.22 END / many))::bigint AS heavy
     FROM (SELECT rows, kind, epsilon, threshold, ceil(1.05 * threshold)::bigint AS many FROM sizes) AS sizes WHERE kind = 1
+), own AS (
+    SELECT many, few, greatest(1, rows * 2 / 5 / (few * many)) AS blocks
+    FROM (SELECT rows, many, greatest(1, least(0.8 * threshold, 0.4 * rows / many))::bigint AS few
+          FROM sizes WHERE kind = 3) AS sides
 ), square AS (
     SELECT sqrt(rows / 12)::bigint AS side, rows / 4 AS others FROM sizes WHERE kind = 2
 )
@@ -52,6 +59,12 @@ CROSS JOIN LATERAL (
   UNION ALL
     SELECT 9000000 + i, 9500000 + i FROM generate_series(1, others) AS i
 ) AS star
+UNION ALL
+SELECT 0, 1000000 + block * few + i, 2000000 + block * many + j
+FROM own, generate_series(0, blocks - 1) AS block, generate_series(0, few - 1) AS i, generate_series(0, many - 1) AS j
+UNION ALL
+SELECT 1, 2000000 + b, 4000000 + b * few + i
+FROM own, generate_series(0, blocks * many - 1) AS b, generate_series(0, few - 1) AS i
 UNION ALL
 SELECT relation, 8000000 + i, 8000000 + i FROM square, generate_series(0, 2) AS relation, generate_series(1, others) AS i
 UNION ALL

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from orchestrator.api import Orchestrator
 from orchestrator.bench.report import Bar
-from orchestrator.bench.skew import pairs, slopes
+from orchestrator.bench.skew import slopes
 from orchestrator.bench.skew.cycles import (
     BLOCKS,
     STARS,
@@ -21,6 +21,7 @@ from orchestrator.bench.skew.cycles import (
     by_epsilon,
     changed,
     rebalancing_bars,
+    stored,
     view,
 )
 from orchestrator.bench.skew.rebalancing import Light
@@ -125,7 +126,7 @@ def filled(
     share, count = Fraction(epsilon), COUNTS[name]
     kind = STARS if count.linear else BLOCKS
     with view(orchestrator, count.workload, "count", size, share, kind, say) as named:
-        return pairs.row_for(name, size, share) | {"stored": pairs.stored(orchestrator, named)}
+        return slopes.row_for(name, size, share) | stored(orchestrator, named)
 
 
 def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
@@ -135,7 +136,9 @@ def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
             called = f"{name}, skew {epsilon}"
             yield from slopes.exponents(own, count.changes, epsilon, called)
             yield from rebalancing_bars(own, called, None, max(epsilon, 1 - epsilon))
-            noted = [row for row in own if "stored" in row]
-            if len(noted) > 1:
-                theory = count.stored(epsilon)
-                yield slopes.near(f"{called}, slope of rows stored", noted, "stored", theory)
+            for measure, title in (
+                ("stored", "rows stored"),
+                ("largest state", "rows of the largest state"),
+            ):
+                title = f"{called}, slope of {title}"
+                yield from slopes.of_measure(title, own, measure, count.stored(epsilon))

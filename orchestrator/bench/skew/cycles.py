@@ -10,14 +10,14 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from fractions import Fraction
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 from orchestrator.api import Orchestrator
 from orchestrator.bench.contenders import Contender, refreshing, require, require_equal
 from orchestrator.bench.measure import states_touched
 from orchestrator.bench.report import Bar
-from orchestrator.bench.skew import pairs, slopes
+from orchestrator.bench.skew import slopes
 from orchestrator.bench.skew.rebalancing import Light, rebalanced
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.runtime.enumeration import hop, ordered
@@ -35,9 +35,13 @@ STORED = (10_000, 50_625, 160_000)
 At an ε of 3/4, a row meets as many values as the fourth root allows: two, three and four. At other
 sizes, rounding to whole numbers would look like growth.
 """
+MOST_READ = 100_000
+"""The rows of a result that are read; only results with three free variables have more."""
 EPSILONS = ("1/4", "1/2", "3/4")
-BLOCKS, STARS, SQUARE = range(3)
+BLOCKS, STARS, SQUARE, OWN = range(4)
 """Data sets, by the measure that is largest on them."""
+MOST_STORED = {"triangles": OWN, "ternary": SQUARE}
+"""The data on which a query stores most rows, if not the blocks."""
 LIGHT = Light(
     "SELECT count(*) FROM s WHERE b = 12",
     "INSERT INTO s SELECT 12, n FROM unnest(%s::bigint[]) AS n",
@@ -64,6 +68,7 @@ CHANGES = (
 
 _CALLED = {
     "stored": "rows stored",
+    "largest state": "rows of the largest state",
     "delay": "buffers to the next row",
     "longest delay": "buffers to the next row at most",
 }
@@ -91,16 +96,24 @@ def filled(
 ) -> Growth:
     """Return a row of the report with the stored rows and the delays."""
     share, query = Fraction(epsilon), NAMES[name]
-    growth = pairs.row_for(name, size, share)
-    with view(orchestrator, CYCLES, query, size, share, BLOCKS, say) as named:
-        growth["stored"] = pairs.stored(orchestrator, named)
-        if name != "triangles":
+    growth = slopes.row_for(name, size, share)
+    if name != "triangles":
+        with view(orchestrator, CYCLES, query, size, share, BLOCKS, say) as named:
+            growth |= stored(orchestrator, named)
             mean, longest = delays(orchestrator, named)
             growth |= {"delay": round(mean, 2), "longest delay": longest}
-    if name == "ternary":
-        with view(orchestrator, CYCLES, query, size, share, SQUARE, say) as named:
-            growth["stored"] = pairs.stored(orchestrator, named)
+    if name in MOST_STORED:
+        with view(orchestrator, CYCLES, query, size, share, MOST_STORED[name], say) as named:
+            growth |= stored(orchestrator, named)
     return growth
+
+
+def stored(orchestrator: Orchestrator, name: str) -> Growth:
+    """Return the columns of a row of the report on what a view stores."""
+    return {
+        "stored": slopes.stored(orchestrator, name),
+        "largest state": slopes.largest(orchestrator, name),
+    }
 
 
 def changed(
@@ -117,7 +130,7 @@ def changed(
     say: Callable[[str], None],
 ) -> Iterator[Growth]:
     """Yield a row of the report for each kind of change of a view, and one for rebalancing."""
-    known = pairs.row_for(name, size, epsilon)
+    known = slopes.row_for(name, size, epsilon)
     with view(orchestrator, workload, query, size, epsilon, kind, say) as named:
         say(f"{name}, {size:,} rows, ε = {epsilon}: {updates} changes of each kind")
         yield from slopes.measured(orchestrator, named, changes, updates, known)
@@ -149,7 +162,10 @@ def view(
 
 
 def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
-    """Return the buffers touched between two rows of the result: the mean over all rows, and the maximum."""
+    """Return the buffers touched between two rows of the result: the mean over all rows, and the maximum.
+
+    With three free variables, the result has tens of millions of rows in blocks that are alike. Its first rows suffice.
+    """
     connection, stored = orchestrator.connection, orchestrator.view(name)
     order = order_of(connection, view_names.names_of(stored), stored.plan)
     assert order is not None
@@ -157,7 +173,7 @@ def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
         ordered.by_lookups(connection)
         touched = [states_touched(connection)]
         with closing(hop.distinct(connection, order, ahead=1)) as rows:
-            touched += (states_touched(connection) for _ in rows)
+            touched += (states_touched(connection) for _ in islice(rows, MOST_READ))
         touched.append(states_touched(connection))
     steps = [after - before for before, after in pairwise(touched)]
     return statistics.mean(steps), max(steps)
@@ -168,7 +184,7 @@ def _exponents(name: str, epsilon: Fraction) -> dict[str, Fraction]:
     least = min(epsilon, 1 - epsilon)
     delay = {"unary": 2 * least, "binary": least}.get(name, Fraction(0))
     stored = Fraction(3, 2) if name == "ternary" else 1 + least
-    return {"stored": stored, "delay": delay, "longest delay": delay}
+    return {"stored": stored, "largest state": stored, "delay": delay, "longest delay": delay}
 
 
 def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
@@ -179,11 +195,8 @@ def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
             yield from slopes.exponents(own, CHANGES, epsilon, called)
             yield from rebalancing_bars(own, called, Fraction(1), max(epsilon, 1 - epsilon))
             for measure, theory in _exponents(name, epsilon).items():
-                noted = [row for row in own if measure in row]
-                if len(noted) > 1:
-                    yield slopes.near(
-                        f"{called}, slope of {_CALLED[measure]}", noted, measure, theory
-                    )
+                title = f"{called}, slope of {_CALLED[measure]}"
+                yield from slopes.of_measure(title, own, measure, theory)
 
 
 def by_epsilon(rows: Sequence[Growth], name: str) -> Iterator[tuple[Fraction, list[Growth]]]:

@@ -25,7 +25,7 @@ from orchestrator.bench.contenders import (
 )
 from orchestrator.bench.fivm.retailer import scalars
 from orchestrator.bench.report import Bar
-from orchestrator.bench.skew import pairs
+from orchestrator.bench.skew import pairs, slopes
 from orchestrator.bench.workload import Workload, vacuum
 
 HUBS = Workload("hubs")
@@ -104,7 +104,7 @@ def measured(
                 "side": label,
                 "ms": round(statistics.mean(series[label].times), 3),
                 "buffers": round(statistics.mean(run.buffers for run in series[label].runs), 1),
-                "stored": pairs.stored(orchestrator, view),
+                "stored": slopes.stored(orchestrator, view),
             }
 
 

@@ -25,7 +25,7 @@ from orchestrator.bench.contenders import (
 )
 from orchestrator.bench.measure import states_touched
 from orchestrator.bench.report import Bar
-from orchestrator.bench.skew import pairs
+from orchestrator.bench.skew import pairs, slopes
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.catalog import readers as catalog_readers
 
@@ -100,7 +100,7 @@ def measured(
                 "buffers": round(statistics.mean(run.buffers for run in series[label].runs), 1),
                 "delay": round(mean, 3),
                 "longest delay": longest,
-                "stored": pairs.stored(orchestrator, name),
+                "stored": slopes.stored(orchestrator, name),
             }
 
 

@@ -2,164 +2,134 @@
 
 The bounds are from example 4 of papers/hierarchical-queries.txt. A one-row change costs O(N^ε) on
 average. The step to the next result row costs O(N^(1-ε)). The view stores O(N^(1+ε)) rows, which is
-also the cost of preprocessing. The data reach all of these bounds.
+also the cost of preprocessing. Each measure uses the data on which it is largest.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from itertools import cycle, pairwise
 from typing import Any
 
 from psycopg import sql
 
 from orchestrator.api import Orchestrator
-from orchestrator.bench.contenders import (
-    TUPLE,
-    Contender,
-    create,
-    in_turn,
-    refreshing,
-    require_equal,
-    view_name,
-)
-from orchestrator.bench.measure import slope, states_touched
+from orchestrator.bench.contenders import refreshing, require_equal
+from orchestrator.bench.measure import slope
 from orchestrator.bench.report import Bar
-from orchestrator.bench.skew.rebalancing import Light, Rebalancing, grow
-from orchestrator.bench.workload import Workload, vacuum
+from orchestrator.bench.skew import slopes
+from orchestrator.bench.skew.cycles import by_epsilon, changed, rebalancing_bars, stored, view
+from orchestrator.bench.skew.rebalancing import Light, rebalanced
+from orchestrator.bench.workload import Workload
 from orchestrator.catalog import readers as catalog_readers
-from orchestrator.deltascript.plan import StateTable
-from orchestrator.errors import DatabaseError
-from orchestrator.runtime.installation import names as view_names
 
 PAIRS = Workload("pairs")
 NAME = "pairs"
-SIZES = (3_162, 10_000, 31_623)
-LIGHT, HUB = 1_000_000, 3_000_000
-"""Two values of b: one is light and nearly heavy, the other is frequent in s, but not in r."""
+SIZES = (10_000, 100_000, 1_000_000)
+"""The rows on which changes are measured."""
+STORED = (3_162, 10_000, 31_623)
+"""The rows on which stored rows and preprocessing are measured."""
+READ = (10_000, 50_625, 160_000)
+"""The rows on which delays are measured: the number of heavy values is a whole one, whatever the ε."""
+FILL, READING, CHANGE = range(3)
+"""Data sets, by the measure that is largest on them."""
 NEARLY_HEAVY = Light(
     "SELECT (SELECT count(*) FROM r WHERE b = 1000000) + (SELECT count(*) FROM s WHERE b = 1000000)",
     "INSERT INTO r SELECT -n, 1000000 FROM unnest(%s::bigint[]) AS n",
+    table="r",
+)
+CHANGES = (
+    slopes.row_of("a row that meets nothing", "r", {"a": -1, "b": -1}, slopes.constant),
+    slopes.row_of("rows of a light value", "r", {"a": -1, "b": 1_000_000}, slopes.light, b=-1),
+    slopes.row_of(
+        "a value that is frequent in s alone", "r", {"a": -1, "b": 3_000_000}, slopes.constant
+    ),
 )
 MARGIN = 0.12
-"""Slopes may exceed the exponents by this margin."""
-WALKED = 3_000
-"""The number of rows that are read one after the other."""
-MOST = Fraction(3, 4)
-"""The largest ε; larger ones would store too many rows."""
-
-_CALLED = {
-    "with rebalancing": "buffers touched by a change",
-    "delay": "buffers to the next row",
-    "longest delay": "buffers to the next row at most",
-    "stored": "rows stored",
-    "preprocessing": "buffers of preprocessing",
-}
+"""Slopes of other measurements may exceed the exponents by this margin."""
+PAGE = 1_024
+"""Rows whose delays are added up: the enumeration reads this many at a time."""
 
 Growth = dict[str, Any]
 
 
 def measured(
-    orchestrator: Orchestrator, size: int, epsilon: str, updates: int, say: Callable[[str], None]
+    orchestrator: Orchestrator,
+    name: str,
+    size: int,
+    epsilon: str,
+    updates: int,
+    say: Callable[[str], None],
 ) -> Iterator[Growth]:
-    """Yield a row of the report for `skew` at an ε, and a row for `tuple` on the same data."""
+    """Yield a row of the report for each kind of change."""
     share = Fraction(epsilon)
-    skew, rows = beside_tuple(NAME, size, share)
-    with PAIRS.tables(orchestrator, {"rows": size, "epsilon": int(share * 1000)}):
-        for item in (skew, TUPLE):
-            say(f"pairs, {size:,} rows: creating {item.label} for ε = {share}")
-            refused = create(orchestrator, "v", PAIRS.text("pairs"), item)
-            if refused is not None:
-                raise DatabaseError(f"{item.label} cannot be measured: {refused}")
-        vacuum(orchestrator)
-        names = {each.label: view_name("v", each) for each in (skew, TUPLE)}
-        sides = {label: refreshing(orchestrator.connection, [v]) for label, v in names.items()}
-        catalog_readers.invalidate(
-            orchestrator.connection, [orchestrator.view(names[skew.label]).id]
-        )
-        rows[skew.label]["preprocessing"] = sides[skew.label]().buffers
-        vacuum(orchestrator)
-        for measure, value in (("buffers", LIGHT), ("at a hub", HUB)):
-            turns = cycle(
-                ("INSERT INTO r VALUES (-1, {})", "DELETE FROM r WHERE a = -1 AND b = {}")
-            )
-            change = (sql.SQL(text).format(sql.Literal(value)) for text in turns)
-            series = in_turn(sides, lambda: run(orchestrator, next(change)), updates, 6)  # noqa: B023
-            for label, runs in series.items():
-                rows[label][measure] = round(statistics.mean(r.buffers for r in runs.runs), 1)
-                if value == LIGHT:
-                    rows[label]["ms"] = round(statistics.mean(runs.times), 3)
-        require_equal(orchestrator, list(names.values()))
-        extra = Rebalancing(orchestrator, names[skew.label], sides[skew.label])
-        extra.light_value(NEARLY_HEAVY)
-        require_equal(orchestrator, [names[skew.label]])
-        # Deleted rows slow down the reads until they are vacuumed.
-        vacuum(orchestrator)
-        mean, most = delays(orchestrator, names[skew.label])
-        rows[skew.label] |= {"delay": round(mean, 1), "longest delay": most}
-        for label, name in names.items():
-            rows[label]["stored"] = stored(orchestrator, name)
-        say(f"pairs, {size:,} rows: growing to twice as many")
-        grow(orchestrator, [extra], "r", 2)
-        rows[skew.label] |= {
-            "a value moves": extra.minor,
-            "all are divided": extra.major,
-            "with rebalancing": round(rows[skew.label]["buffers"] + extra.share, 1),
+    yield from changed(
+        orchestrator,
+        PAIRS,
+        name,
+        NAME,
+        size,
+        share,
+        CHANGE,
+        CHANGES,
+        None,
+        updates,
+        say,
+    )
+
+
+def filled(
+    orchestrator: Orchestrator, name: str, size: int, epsilon: str, say: Callable[[str], None]
+) -> Growth:
+    """Return a row of the report with the stored rows, and the costs of preprocessing and rebalancing."""
+    share, connection = Fraction(epsilon), orchestrator.connection
+    with view(orchestrator, PAIRS, NAME, size, share, FILL, say) as named:
+        catalog_readers.invalidate(connection, [orchestrator.view(named).id])
+        refresh = refreshing(connection, [named])
+        steps, _ = slopes.steps_of(connection, refresh)
+        growth = slopes.row_for(name, size, share) | {
+            **stored(orchestrator, named),
+            "preprocessing": steps,
         }
-        yield from rows.values()
+        say(f"{name}, {size:,} rows, ε = {share}: rebalancing")
+        growth |= rebalanced(orchestrator, named, refresh, NEARLY_HEAVY)
+        require_equal(orchestrator, [named])
+        return growth
 
 
-def beside_tuple(graph: str, size: int, epsilon: Fraction) -> tuple[Contender, dict[str, Growth]]:
-    """Return `skew` at an ε, and the report's rows for it and for `tuple` by label."""
-    skew = Contender(f"skew {epsilon}", "skew", (("epsilon", str(epsilon)),))
-    return skew, {
-        item.label: {"graph": graph, "rows": size, "epsilon": str(epsilon), "side": item.label}
-        for item in (skew, TUPLE)
-    }
+def read(
+    orchestrator: Orchestrator, name: str, size: int, epsilon: str, say: Callable[[str], None]
+) -> Growth:
+    """Return a row of the report with the delays of a whole enumeration."""
+    share = Fraction(epsilon)
+    with view(orchestrator, PAIRS, NAME, size, share, READING, say) as named:
+        say(f"{name}, {size:,} rows, ε = {share}: reading the result")
+        mean, most = delays(orchestrator, named)
+        return slopes.row_for(name, size, share) | {
+            "delay": round(mean, 2),
+            "longest delay": round(most, 2),
+        }
 
 
-def row_for(graph: str, size: int, epsilon: Fraction) -> Growth:
-    """Return the columns of a row of the report that say what it measures."""
-    return {
-        "graph": graph,
-        "rows": size,
-        "epsilon": str(epsilon),
-        "side": f"skew {epsilon}",
-    }
+def delays(orchestrator: Orchestrator, name: str) -> tuple[float, float]:
+    """Return the steps between two rows: the mean over all rows, and the largest mean over a page."""
+    connection = orchestrator.connection
+    rows = total = 0
+    most = 0.0
+    with connection.transaction():
+        connection.execute("SELECT idivm.enumerate(%s)", [name])
+        before = slopes.steps(connection)
+        while page := len(connection.execute(f"FETCH {PAGE} FROM idivm_rows").fetchall()):
+            after = slopes.steps(connection)
+            rows, total = rows + page, total + after - before
+            most = max(most, (after - before) / page)
+            before = after
+    return total / rows, most
 
 
 def run(orchestrator: Orchestrator, statement: sql.Composed) -> None:
     """Execute a change."""
     orchestrator.connection.execute(statement)
-
-
-def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
-    """Return the buffers touched between two rows: their mean and their maximum, over the first pages."""
-    connection = orchestrator.connection
-    with connection.transaction():
-        connection.execute("SELECT idivm.enumerate(%s)", [name])
-        counts = [states_touched(connection)]
-        for _ in range(WALKED):
-            connection.execute("FETCH 1 FROM idivm_rows")
-            counts.append(states_touched(connection))
-    steps = [after - before for before, after in pairwise(counts)]
-    return statistics.mean(steps), max(steps)
-
-
-def stored(orchestrator: Orchestrator, name: str) -> int:
-    """Return the number of rows that a view stores."""
-    view = orchestrator.view(name)
-    names = view_names.names_of(view)
-    states = (state for state in view.plan.program.states if isinstance(state, StateTable))
-    tables = [names.state(state.role) for state in states]
-    counted = (sql.SQL("(SELECT count(*) FROM {})").format(table) for table in tables)
-    row = orchestrator.connection.execute(
-        sql.SQL("SELECT {}").format(sql.SQL(" + ").join(counted))
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 def growth_of(rows: Sequence[Growth], measure: str, **which: str) -> float | None:
@@ -170,16 +140,16 @@ def growth_of(rows: Sequence[Growth], measure: str, **which: str) -> float | Non
 
 def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
     """Yield bars that compare the growth of each measure with the exponents of theorem 3."""
-    for epsilon in dict.fromkeys(row["epsilon"] for row in rows):
-        share = float(Fraction(epsilon))
-        for measure, exponent in (
-            ("with rebalancing", share),
-            ("delay", 1 - share),
-            ("longest delay", 1 - share),
-            ("stored", 1 + share),
-            ("preprocessing", 1 + share),
+    for epsilon, own in by_epsilon(rows, NAME):
+        called = f"{NAME}, skew {epsilon}"
+        yield from slopes.exponents(own, CHANGES, epsilon, called)
+        yield from rebalancing_bars(own, called, None, epsilon)
+        for measure, title, theory in (
+            ("delay", "steps to the next row", 1 - epsilon),
+            ("longest delay", "steps to the next row at most", 1 - epsilon),
+            ("stored", "rows stored", 1 + epsilon),
+            ("largest state", "rows of the largest state", 1 + epsilon),
+            ("preprocessing", "steps of preprocessing", 1 + epsilon),
         ):
-            growth = growth_of(rows, measure, side=f"skew {epsilon}", epsilon=epsilon)
-            if growth is not None:
-                name = f"pairs, skew {epsilon}, slope of {_CALLED[measure]}"
-                yield Bar(name, growth, "<=", round(exponent + MARGIN, 4))
+            title = f"{called}, slope of {title}"
+            yield from slopes.of_measure(title, own, measure, theory)

@@ -24,7 +24,7 @@ from orchestrator.bench.contenders import (
 )
 from orchestrator.bench.measure import states_touched
 from orchestrator.bench.report import Bar
-from orchestrator.bench.skew import pairs
+from orchestrator.bench.skew import pairs, slopes
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.catalog import readers as catalog_readers
 from orchestrator.errors import DatabaseError
@@ -98,7 +98,7 @@ def measured(
             "delay": round(delay, 1),
             "first, ms": time,
             "query, ms": round(1_000 * (perf_counter() - start), 1),
-            "stored": pairs.stored(orchestrator, name),
+            "stored": slopes.stored(orchestrator, name),
         }
 
 

@@ -62,6 +62,11 @@ class Rebalancing:
         threshold, base = self.at_first.threshold, self.at_first.base
         return minor / max(1.0, threshold / 2) + major / (base / 4)
 
+    def forget(self) -> None:
+        """Forget what earlier refreshes took, as that may make the next batch recompute the view."""
+        view = self.orchestrator.view(self.name)
+        self.orchestrator.connection.execute("DELETE FROM idivm.costs WHERE view = %s", [view.id])
+
     def one_value(self, rows: int, add: Callable[[int], object]) -> None:
         """Measure the change that makes a light value with `rows` rows heavy; `add` inserts rows."""
         more = math.ceil(self.parts.threshold * 3 / 2) - rows
@@ -75,6 +80,7 @@ class Rebalancing:
         chunks = [min(few, more - 1 - first) for first in range(0, more - 1, few)]
         for some in (*chunks, 1):
             add(some)
+            self.forget()
             self.minor_steps, run = steps_of(self.orchestrator.connection, self.refresh)
         if self.parts.minor == before:
             raise DatabaseError("No value became heavy: its measurement would say nothing.")
@@ -108,15 +114,17 @@ class Light:
     """The statement that inserts more of its rows, given their numbers."""
     columns: int = 2
     """The number of columns of the relation."""
+    table: str = "s"
+    """A relation that can grow until N must grow."""
 
 
 def rebalanced(
     orchestrator: Orchestrator, name: str, refresh: Callable[[], Execution], light: Light
 ) -> dict[str, Any]:
-    """Measure the cost when a light value becomes heavy, and when `s` grows until N must grow."""
+    """Measure the cost when a light value becomes heavy, and when a relation grows until N must grow."""
     view = Rebalancing(orchestrator, name, refresh)
     view.light_value(light)
-    grow(orchestrator, [view], "s", light.columns)
+    grow(orchestrator, [view], light.table, light.columns)
     return {
         "a value moves": view.minor_steps,
         "all are divided": view.major_steps,
@@ -141,6 +149,7 @@ def grow(
     for first in range(BESIDE, last, batch):
         orchestrator.connection.execute(insert, [first, min(first + batch, last) - 1])
         for view in views:
+            view.forget()
             view.refresh()
     orchestrator.connection.execute(insert, [last, last])
     for view in views:

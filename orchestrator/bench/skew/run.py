@@ -32,7 +32,17 @@ from orchestrator.bench.contenders import (
 )
 from orchestrator.bench.measure import STEADY, Execution, in_c_or_say, machine, own_server, slope
 from orchestrator.bench.report import Bar, Report, progress
-from orchestrator.bench.skew import counts, cycles, hubs, lookups, pages, pairs, ranked, streams
+from orchestrator.bench.skew import (
+    counts,
+    cycles,
+    hubs,
+    lookups,
+    pages,
+    pairs,
+    ranked,
+    slopes,
+    streams,
+)
 from orchestrator.bench.skew.rebalancing import BESIDE, Rebalancing, grow
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.errors import DatabaseError, UsageError
@@ -119,13 +129,6 @@ def run(
                 if streams.NAME in shapes
                 for row in streams.measured(orchestrator, size, updates, seed, say)
             ]
-            met = [
-                row
-                for epsilon in epsilons
-                if pairs.NAME in shapes and Fraction(epsilon) <= pairs.MOST
-                for size in sizes or pairs.SIZES
-                for row in pairs.measured(orchestrator, size, epsilon, updates, say)
-            ]
             paged = [
                 row
                 for size in sizes or pages.SIZES
@@ -151,7 +154,7 @@ def run(
                 for size in sizes or hubs.SIZES
                 for row in hubs.measured(orchestrator, name, size, updates, say)
             ]
-            grouped, counted = (
+            met, grouped, counted = (
                 [
                     row
                     for name in names
@@ -159,7 +162,11 @@ def run(
                     if name in shapes and epsilon in cycles.EPSILONS
                     for row in _by_kind(orchestrator, bench, name, epsilon, sizes, updates, say)
                 ]
-                for bench, names in ((cycles, cycles.NAMES), (counts, counts.COUNTS))
+                for bench, names in (
+                    (pairs, (pairs.NAME,)),
+                    (cycles, cycles.NAMES),
+                    (counts, counts.COUNTS),
+                )
             )
             rows = (
                 *triangles,
@@ -206,6 +213,8 @@ def _by_kind(
         yield from bench.measured(orchestrator, name, size, epsilon, updates, say)
     for size in sizes or bench.STORED:
         yield bench.filled(orchestrator, name, size, epsilon, say)
+    for size in (sizes or pairs.READ) if bench is pairs else ():
+        yield pairs.read(orchestrator, name, size, epsilon, say)
 
 
 def changes(shape: str, size: int, seed: int) -> Iterator[Row]:
@@ -284,7 +293,7 @@ def _measured(
                 "by lookups": round(by_lookups, 1) if label == TUPLE.label else None,
                 "a value moves": extra[label].minor if label in extra else None,
                 "all are divided": extra[label].major if label in extra else None,
-                "stored": pairs.stored(orchestrator, names[label]),
+                "stored": slopes.stored(orchestrator, names[label]),
             }
 
 

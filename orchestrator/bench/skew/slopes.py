@@ -15,19 +15,23 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from psycopg import Connection
+from psycopg import Connection, sql
 
 from orchestrator.api import Orchestrator
 from orchestrator.bench.contenders import refreshing, require_equal
 from orchestrator.bench.measure import Execution, slope
 from orchestrator.bench.report import NEAR, Bar
 from orchestrator.bench.workload import SCHEMA
+from orchestrator.deltascript.plan import StateTable
 from orchestrator.errors import DatabaseError
+from orchestrator.runtime.installation import names as view_names
 
 Growth = dict[str, Any]
 
 SETTLE = 6
 """Refreshes of each kind that do not count, because PostgreSQL plans their statements."""
+UPPER = ("stored", "longest delay", "preprocessing", "share of rebalancing")
+"""The measures whose smaller terms hide the growth of the largest. A mean or a part of them must reach the bound."""
 COST, NET = "steps", "steps less constant"
 """The measures of a change."""
 
@@ -86,6 +90,39 @@ def heavy(epsilon: Fraction) -> Fraction:
 def constant(epsilon: Fraction) -> Fraction:
     """Return the exponent of a change that does not depend on the data."""
     return Fraction(0)
+
+
+def row_for(graph: str, size: int, epsilon: Fraction) -> Growth:
+    """Return the columns of a row of the report that say what it measures."""
+    return {
+        "graph": graph,
+        "rows": size,
+        "epsilon": str(epsilon),
+        "side": f"skew {epsilon}",
+    }
+
+
+def stored(orchestrator: Orchestrator, name: str) -> int:
+    """Return the number of rows that a view stores."""
+    return sum(_states(orchestrator, name))
+
+
+def largest(orchestrator: Orchestrator, name: str) -> int:
+    """Return the number of rows of the largest state of a view.
+
+    All states together grow like this one. They also hold each relation several times, which hides its growth.
+    """
+    return max(_states(orchestrator, name))
+
+
+def _states(orchestrator: Orchestrator, name: str) -> list[int]:
+    view = orchestrator.view(name)
+    names = view_names.names_of(view)
+    states = (state for state in view.plan.program.states if isinstance(state, StateTable))
+    counted = sql.SQL(" UNION ALL ").join(
+        sql.SQL("SELECT count(*) FROM {}").format(names.state(state.role)) for state in states
+    )
+    return [int(row[0]) for row in orchestrator.connection.execute(counted)]
 
 
 def bound(changes: Sequence[Change], epsilon: Fraction) -> Fraction:
@@ -195,6 +232,14 @@ def near(name: str, rows: Sequence[Growth], measure: str, theory: Fraction) -> B
     """Return the bar that a measure must grow with an exponent, no more and no less."""
     points = [(row["rows"], row[measure]) for row in rows]
     return Bar(name, slope(points), "≈", round(float(theory), 4))
+
+
+def of_measure(name: str, rows: Sequence[Growth], measure: str, theory: Fraction) -> Iterator[Bar]:
+    """Yield the bar on a measure, if several rows have it. A total or a maximum must only keep its bound."""
+    noted = [row for row in rows if measure in row]
+    if len(noted) > 1:
+        bar = at_most if measure in UPPER else near
+        yield bar(name, noted, measure, theory)
 
 
 def at_most(name: str, rows: Sequence[Growth], measure: str, theory: Fraction) -> Bar:

@@ -25,7 +25,7 @@ from orchestrator.bench.contenders import (
     require_equal,
 )
 from orchestrator.bench.report import Bar
-from orchestrator.bench.skew import pairs
+from orchestrator.bench.skew import slopes
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.errors import DatabaseError
 
@@ -158,7 +158,7 @@ def measured(
             yield row | {
                 "ms of a batch": runs and round(runs.milliseconds, 1),
                 "buffers of a batch": runs and round(runs.buffers),
-                "stored": pairs.stored(orchestrator, names[row["side"]]),
+                "stored": slopes.stored(orchestrator, names[row["side"]]),
             }
 
 
