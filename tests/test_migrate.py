@@ -344,6 +344,8 @@ def test_a_catalog_whose_functions_have_former_names_of_parameters_is_brought_up
         "ALTER TABLE idivm.costs DROP known_work, DROP known_rows, DROP known_size;"
         "ALTER TYPE idivm.watermark DROP ATTRIBUTE upto CASCADE; ALTER TABLE idivm.watermarks DROP quiet_until;"
         "ALTER TABLE idivm.views DROP common_join CASCADE;"
+        "ALTER TABLE idivm.sources DROP wal_since CASCADE; ALTER TABLE idivm.source_members DROP identity, DROP wal_columns;"
+        "DROP TABLE idivm.wal_slots CASCADE;"
         "DELETE FROM idivm.migrations WHERE number >= 5; UPDATE idivm.declarations SET checksum = ''"
     )
     assert "0005_parameter_names" in migrate(connection)

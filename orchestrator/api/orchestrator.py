@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import Connection
 
 from orchestrator import catalog
+from orchestrator.api.capturing import Capturing
 from orchestrator.api.connecting import default_dsn, dsn_of, open_database
 from orchestrator.api.loading import Loads
 from orchestrator.api.scheduling import Scheduling
@@ -77,7 +78,7 @@ def connect(database: Any = None) -> Orchestrator:
     return Orchestrator(open_database(dsn_of(database) if database is not None else default_dsn()))
 
 
-class Orchestrator(Loads, Subscriptions, Scheduling):
+class Orchestrator(Loads, Subscriptions, Scheduling, Capturing):
     """Creates, refreshes, explains, checks and drops maintained views over one connection."""
 
     def execute(self, script: str) -> list[StatementResult]:

@@ -217,6 +217,7 @@ def as_view(connection: Connection[Any], view: UnplannedView) -> ViewInfo:
         sources=[],
         created_at=view.asked_at,
         pending=0,
+        misses_wal=False,
         stale_below=[],
         refreshed_at=None,
         refreshes=0,

@@ -63,6 +63,7 @@ class ViewInfo:
     """In the order of the plan."""
     created_at: datetime
     pending: int
+    misses_wal: bool
     stale_below: list[str]
     """The stale views that it reads, directly or through other views."""
     refreshed_at: datetime | None
@@ -120,7 +121,8 @@ _VIEWS = SQL("""
         SELECT array_agg(v.id) AS ids FROM idivm.views v WHERE {}
     ), near AS MATERIALIZED (
         SELECT idivm.troubled_views(ids) AS troubled, idivm.pending_views(ids) AS due, idivm.upper_views(ids) AS upper,
-               idivm.log_limit('{{}}') AS log_limit, idivm.log_action('{{}}') AS on_log_limit
+               idivm.views_missing_wal(ids) AS unread, idivm.log_limit('{{}}') AS log_limit,
+               idivm.log_action('{{}}') AS on_log_limit
         FROM chosen WHERE ids IS NOT NULL
     ), logs AS MATERIALIZED (
         SELECT s.id AS source, coalesce(below.relation, s.relation)::text AS name, s.relation,
@@ -138,9 +140,8 @@ _VIEWS = SQL("""
            v.query, v.options, v.settings, v.plan::text AS plan_text, shown.oid, v.definition::text,
            v.state::text, v.read_from::text, used.sources, v.created_at,
            CASE WHEN v.status = 'ready' AND v.id IN (SELECT unnest(near.due) FROM near)
-                THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
-           CASE WHEN v.id IN (SELECT unnest(near.upper) FROM near)
-                THEN idivm.stale_below(v.id) ELSE '{{}}' END AS stale_below,
+                THEN idivm.pending_changes(v.id) ELSE 0 END AS pending, v.id = ANY (near.unread) AS misses_wal,
+           CASE WHEN v.id = ANY (near.upper) THEN idivm.stale_below(v.id) ELSE '{{}}' END AS stale_below,
            w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
            coalesce(w.seconds, 0) AS seconds, coalesce(w.total_seconds, 0) AS total_seconds,
            coalesce(w.recomputed, false) AS recomputed,
@@ -358,9 +359,8 @@ def readers_of_unlogged(connection: Connection[Any], ids: Sequence[int]) -> set[
 
 def _view_id(connection: Connection[Any], name: Composable) -> int:
     oid = relation_oid(connection, name)
-    row = connection.execute(
-        "SELECT id FROM idivm.views WHERE relation = %s::oid", [oid]
-    ).fetchone()
+    rows = connection.execute("SELECT id FROM idivm.views WHERE relation = %s::oid", [oid])
+    row = rows.fetchone()
     return int(row[0]) if row is not None else view_named(connection, name).id
 
 

@@ -27,10 +27,11 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     # These imports take a second or two. `main` catches Ctrl-C meanwhile.
     from orchestrator.bench import names
-    from orchestrator.cli import commands, load, overview, timing, watch
+    from orchestrator.cli import capture, commands, load, overview, timing, watch
     from orchestrator.cli.completion import SHELLS
     from orchestrator.cli.pictures import FORMATS
     from orchestrator.runtime.serve import WORKERS
+    from orchestrator.runtime.wal.switching import WAYS
 
     parser = _Parser(
         prog="idivm",
@@ -269,6 +270,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("table", nargs="?", metavar="TABLE")
     sub.add_argument("batch", nargs="?", metavar="BATCH")
+
+    sub = verb(
+        "capture",
+        "capture the changes of a table by triggers or from the WAL; alone: list tables and the slot",
+        capture.capture,
+    )
+    sub.add_argument("table", nargs="?", metavar="TABLE")
+    sub.add_argument("--from", dest="way", choices=WAYS)
 
     sub = verb("serve", "refresh deferred views continuously until stopped", commands.serve)
     sub.add_argument(

@@ -56,6 +56,8 @@ def list_views(options: argparse.Namespace) -> int:
         for view in views:
             if view.trouble:
                 print(f"{view.name}: {_state(view)}")
+            elif view.misses_wal and not view.pending:
+                print(f"{view.name} is {_state(view)}")
             elif view.stale_below and not view.pending:
                 print(f"{view.name} reads {_and(view.stale_below)} stale")
             if view.error:
@@ -179,6 +181,8 @@ def _state(view: ViewInfo) -> str:
         return "the next refresh recomputes it"
     if view.pending:
         return f"stale by {view.pending:,} change{'' if view.pending == 1 else 's'}"
+    if view.misses_wal:
+        return "stale: the WAL has changes that nobody has read yet"
     if view.stale_below:
         return f"stale: it reads {_and(view.stale_below)} stale"
     if view.time_dependent or view.clock_moved:

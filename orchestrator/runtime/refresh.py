@@ -14,10 +14,11 @@ from psycopg.pq import TransactionStatus
 
 from orchestrator import catalog
 from orchestrator.catalog import readers as catalog_readers
-from orchestrator.catalog import serving
+from orchestrator.catalog import serving, wal
 from orchestrator.errors import DatabaseError, UsageError
 from orchestrator.runtime.side_by_side import EntangledError, Sessions, Workers
 from orchestrator.runtime.stream_rows import rows_in_place
+from orchestrator.runtime.wal import reading, switching
 
 ATTEMPTS = 20
 
@@ -123,7 +124,7 @@ def _in_sessions(
         }
         return _reports(connection, sorted(rows, key=lambda row: order[row.id]))
 
-    if sessions is None or sessions.jobs < 2:
+    if sessions is None or sessions.jobs < 2 or wal.any_reads(connection, view_ids):
         return in_one_cut(connection, view_ids, here)
     try:
         return in_one_cut(connection, view_ids, side_by_side)
@@ -218,6 +219,39 @@ def one_snapshot(connection: Connection[Any]) -> Iterator[None]:
             connection.isolation_level = level
 
 
+def _with_wal(connection: Connection[Any], action: Callable[[], Result]) -> Result:
+    """Run `action` in one REPEATABLE READ transaction, after the WAL was read up to its snapshot."""
+    with reading.locked(connection):
+        switching.settle(connection)
+        reading.prepare(connection)
+        with one_snapshot(connection):
+            end = reading.read(connection)
+            result = action()
+        reading.advance(connection, end)
+    return result
+
+
+def read_wal(connection: Connection[Any]) -> None:
+    """Read the WAL into the logs in a transaction of its own, unless another session is reading it."""
+    if not wal.sources_in_wal(connection):
+        return
+    row = connection.execute(f"SELECT pg_try_advisory_lock({wal.LOCK})").fetchone()
+    if row != (True,):
+        return
+    try:
+        switching.settle(connection)
+        if wal.sources_in_wal(connection):
+            reading.prepare(connection)
+            with one_snapshot(connection):
+                end = reading.read(connection)
+            reading.advance(connection, end)
+    except SerializationFailure:
+        return
+    finally:
+        if not connection.closed:
+            connection.execute(f"SELECT pg_advisory_unlock({wal.LOCK})")
+
+
 def in_one_cut(
     connection: Connection[Any], view_ids: Sequence[int], action: Callable[[], Result]
 ) -> Result:
@@ -229,12 +263,16 @@ def in_one_cut(
     connection.execute("SELECT idivm.sync_modes()")
     for _ in range(ATTEMPTS):
         row = connection.execute(
-            "SELECT idivm.lock_views(%(views)s), idivm.turn_logs(%(views)s)",
+            "SELECT idivm.lock_views(%(views)s), idivm.turn_logs(%(views)s),"
+            " EXISTS (SELECT FROM idivm.sources WHERE wal_since IS NOT NULL)",
             {"views": list(view_ids)},
         ).fetchone()
-        if row is not None and row[1]:
+        assert row is not None
+        if row[1]:
             connection.execute("SELECT idivm.note_turns(%s)", [row[1]])
         try:
+            if row[2] and wal.any_reads(connection, view_ids):
+                return _with_wal(connection, action)
             with one_snapshot(connection):
                 return action()
         except SerializationFailure:

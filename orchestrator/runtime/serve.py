@@ -1,8 +1,7 @@
 """Keep deferred views fresh: look for changes, and refresh each view within its staleness bound.
 
-Capture numbers statements, so one short query over all logs finds changes. It runs a few times within the
-smallest bound. Writers do not use NOTIFY, because a committing transaction with NOTIFY holds a lock of the
-whole server, so commits would wait for each other.
+One short query over all logs finds changes by the numbers of statements, a few times within the smallest bound.
+Writers do not use NOTIFY, with which commits wait for each other in a lock of the whole server.
 """
 
 from __future__ import annotations
@@ -208,7 +207,7 @@ class Server:
         self.report(Event("connected"))
         known: str | None = ""
         gates: str | None = ""
-        looked, tidied = time.monotonic(), 0.0
+        looked, tidied, read = time.monotonic(), 0.0, 0.0
         with ThreadPoolExecutor(self.workers) as pool:
             try:
                 while not self.stop.is_set():
@@ -218,10 +217,14 @@ class Server:
                         self.incomplete = set(without_states(connection, list(self.progress)))
                         # Code that a view calls can change without a change of any log.
                         stale = invalidate_drifted(connection) | self.incomplete
-                        for view_id in stale & self.progress.keys():
-                            progress = self.progress[view_id]
+                        for progress in map(
+                            self.progress.__getitem__, stale & self.progress.keys()
+                        ):
                             progress.since = progress.since or tidied
                     now = time.monotonic()
+                    if now - read > self.interval / 2:
+                        refresh.read_wal(connection)
+                        looked, read = min(looked, read or now), now
                     state = look(connection)
                     if state.views != known:
                         self._learn(connection)
@@ -407,17 +410,9 @@ class Server:
         if not self.stop.is_set():
             self.report(Event("failed", view.name, message=message))
 
-    def _tell(self, refresh_report: RefreshReport, waited: float | None) -> None:
-        if refresh_report.changed:
-            self.report(
-                Event(
-                    "refreshed",
-                    refresh_report.view,
-                    refresh_report.changed,
-                    refresh_report.seconds,
-                    waited,
-                )
-            )
+    def _tell(self, done: RefreshReport, waited: float | None) -> None:
+        if done.changed:
+            self.report(Event("refreshed", done.view, done.changed, done.seconds, waited))
 
     def _borrow(self) -> Connection[Any]:
         return self._open() if self.idle.empty() else self.idle.get()

@@ -42,7 +42,8 @@ BEGIN
                       AND t.tgqual IS NULL AND (SELECT p.pronamespace FROM pg_proc p WHERE p.oid = t.tgfoid)
                                                IN ('idivm'::regnamespace, 'idivm_log'::regnamespace))
                    = CASE c.relkind WHEN 'p' THEN 4 ELSE 5 END
-            FROM pg_class c WHERE c.oid = member);
+            FROM pg_class c WHERE c.oid = member)
+        OR coalesce(idivm.is_in_wal(source, member), false);
 END
 $$;
 
@@ -315,7 +316,8 @@ BEGIN
                 WHERE NOT EXISTS (SELECT FROM idivm.source_members m WHERE m.source = used.source AND m.member = d))),
         min(format('a partition or an inheritance child of %s is gone', used.name))
             FILTER (WHERE idivm.members_differ(used.source)),
-        min(format('triggers of capture on %s are missing or disabled', used.off)) FILTER (WHERE used.off IS NOT NULL),
+        min(format(CASE WHEN used.from_wal THEN 'the replica identity of %s or the publication idivm_capture was altered'
+                        ELSE 'triggers of capture on %s are missing or disabled' END, used.off)) FILTER (WHERE used.off IS NOT NULL),
         min(format('%s has lost the key by which its rows are told apart', used.name))
             FILTER (WHERE idivm.key_is_gone(used.source)),
         min(format('the unlogged table %s was emptied by a crash', used.name))
@@ -325,7 +327,7 @@ BEGIN
             FILTER (WHERE used.rewritten IS NOT NULL AND NOT idivm.is_witnessed(view_id)))
     INTO reason
     FROM (
-        SELECT vs.source, s.relation, coalesce(below.relation, s.relation) AS name, (
+        SELECT vs.source, s.relation, s.wal_since IS NOT NULL AS from_wal, coalesce(below.relation, s.relation) AS name, (
                    SELECT m.member FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member
                    WHERE m.source = s.id AND NOT idivm.carries_capture(s.id, m.member) ORDER BY m.number LIMIT 1) AS off, (
                    SELECT m.member FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member

@@ -152,7 +152,7 @@ BEGIN
         WHERE v.status <> 'ready' OR v.time_dependent OR idivm.is_foreign(w)
               OR v.has_clock AND idivm.clock_moved(v.id)
       UNION ALL
-        SELECT e.view FROM unnest(view_ids) AS id JOIN idivm.view_errors e ON e.view = id);
+        SELECT e.view FROM unnest(view_ids) AS id JOIN idivm.view_errors e ON e.view = id) || idivm.views_missing_wal(view_ids);
 END
 $$;
 COMMENT ON FUNCTION idivm.due_and_drifted(integer[], integer[]) IS

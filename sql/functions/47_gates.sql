@@ -158,6 +158,7 @@ AS $$
 DECLARE
     name text;
 BEGIN
+    PERFORM idivm.refuse_wal_modes();
     IF NOT EXISTS (SELECT FROM idivm.views v WHERE v.options ? 'refresh_group')
        AND NOT EXISTS (SELECT FROM idivm.views v WHERE v.options ? 'gate') THEN
         RETURN;

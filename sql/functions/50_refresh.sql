@@ -527,7 +527,7 @@ BEGIN
            bounded AND (w.quiet_until > started OR planned.paused_mode IS NOT NULL) AS waits,
            has_table_privilege(planned.state, 'SELECT') IS NULL AS lost,
            (SELECT e.at FROM idivm.view_errors e WHERE e.view = planned.id) AS failed_at,
-           planned.types IS NOT NULL AS depends, planned.options
+           planned.types IS NOT NULL AS depends, planned.options, idivm.reads_wal(planned.id) AS reads_wal
     INTO v
     FROM idivm.views planned LEFT JOIN idivm.watermarks w ON w.view = planned.id
     WHERE planned.id = view_id AND planned.status <> 'building'
@@ -539,6 +539,16 @@ BEGIN
         v.mark.upto := pg_current_snapshot();
     END IF;
     v.recompute := v.recompute OR v.is_foreign;
+    IF v.reads_wal THEN
+        IF idivm.has_read_wal() THEN
+            -- The logs may hold transactions that the snapshot does not see yet.
+            v.mark.upto := pg_current_snapshot();
+        ELSE
+            PERFORM idivm.refuse_own_wal(view_id);
+            v.recompute := true;
+            why := 'only idivm refresh and idivm serve read changes from the WAL';
+        END IF;
+    END IF;
     IF by_writer AND v.waits THEN
         RETURN NULL;
     ELSIF v.recompute OR v.content_only THEN
@@ -744,7 +754,8 @@ DECLARE
     retry record;
 BEGIN
     LOOP
-        SELECT v.status = 'invalid' OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id) AS recompute, w AS watermark, reads.tables, reads.sources,
+        SELECT v.status = 'invalid' OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id)
+                   OR v.id = ANY (idivm.views_missing_wal(ARRAY[v.id])) AS recompute, w AS watermark, reads.tables, reads.sources,
                v.has_clock, idivm.is_shared(v) AS shared
         INTO facts
         FROM idivm.views v

@@ -170,6 +170,9 @@ DECLARE
     base text := 's' || source;
     object record;
 BEGIN
+    IF (SELECT s.wal_since FROM idivm.sources s WHERE s.id = uninstall_source.source) IS NOT NULL THEN
+        PERFORM idivm.leave_wal(source), idivm.drop_unused_slot();
+    END IF;
     FOR member IN
         SELECT m.member FROM idivm.source_members m
         JOIN pg_class c ON c.oid = m.member
@@ -327,6 +330,7 @@ BEGIN
     DELETE FROM idivm_feed.feeds f WHERE f.view IS NULL AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = f.relation);
     DELETE FROM idivm.gates g WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = g.source);
     PERFORM idivm.sync_schedules();
+    PERFORM idivm.drop_unused_slot() FROM idivm.wal_slots;
     PERFORM idivm.drop_lost_waiting();
     IF NOT EXISTS (SELECT FROM idivm.broken_off) THEN
         RETURN 0;

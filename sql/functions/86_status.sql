@@ -14,6 +14,7 @@ AS $$
     FROM below b JOIN idivm.views v USING (id)
     WHERE v.status <> 'ready' OR v.time_dependent OR v.paused_mode IS NOT NULL
           OR v.has_clock AND idivm.rows_are_due(v.id) OR idivm.pending_changes(v.id) > 0
+          OR idivm.views_missing_wal(ARRAY[v.id]) <> '{}'
 $$;
 COMMENT ON FUNCTION idivm.stale_below(integer) IS 'the stale views that a view reads, directly or through other views';
 
@@ -35,7 +36,7 @@ AS $$
                     WHEN v.status = 'invalid' OR lost.reason IS NOT NULL OR idivm.trouble(v.id) IS NOT NULL THEN 'invalid'
                     WHEN e.view IS NOT NULL THEN 'failed'
                     WHEN p.rows > 0 OR v.time_dependent OR v.has_clock AND idivm.rows_are_due(v.id)
-                         OR cardinality(idivm.stale_below(v.id)) > 0 THEN 'behind'
+                         OR cardinality(idivm.stale_below(v.id)) > 0 OR idivm.views_missing_wal(ARRAY[v.id]) <> '{}' THEN 'behind'
                     ELSE 'fresh' END AS state,
                p.rows AS pending_rows, w.refreshed_at, w.seconds * 1000 AS refresh_ms, w.changed AS refresh_rows,
                w.recomputed AS recomputed, coalesce(lost.reason, e.message) AS last_error, e.at AS failed_at,

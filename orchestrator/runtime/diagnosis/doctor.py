@@ -16,7 +16,7 @@ from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import SQL
 
 from orchestrator import catalog
-from orchestrator.catalog import ViewInfo
+from orchestrator.catalog import ViewInfo, wal
 from orchestrator.catalog import loads as catalog_loads
 from orchestrator.catalog import objects as catalog_objects
 from orchestrator.catalog.streams import streams_below
@@ -27,6 +27,7 @@ from orchestrator.runtime.errors import explain
 from orchestrator.runtime.installation import install, modes, replanning, sources
 from orchestrator.runtime.migrate import drop_module, take_module
 from orchestrator.runtime.stream_rows import rows_read
+from orchestrator.runtime.wal import reading, switching
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ def examine(connection: Connection[Any], contents: bool = True) -> list[Finding]
         _left_behind,
         _orphans,
         _logs,
+        _slot,
         _partitions,
         _capture,
         _form,
@@ -191,6 +193,28 @@ def _drops(connection: Connection[Any], orphan: catalog_objects.Orphan) -> bool:
         # Something depends on it. It may be dropped in the next round.
         return False
     return True
+
+
+def _slot(connection: Connection[Any]) -> Iterator[Finding]:
+    """Have triggers capture again what the WAL no longer holds, and drop a slot that nothing needs."""
+    before = set(wal.sources_in_wal(connection))
+    if before:
+        with reading.locked(connection):
+            switching.settle(connection)
+    switching.drop_unused_slot(connection)
+    slot = wal.wal_status(connection)
+    if before > set(wal.sources_in_wal(connection)):
+        yield Finding(
+            "slot",
+            False,
+            "the WAL does not hold all changes of some tables; triggers capture them again",
+            mended=True,
+        )
+    elif slot is not None:
+        kept = "unknown" if slot.kept is None else f"{slot.kept // 1024:,} kB"
+        yield Finding(
+            "slot", slot.is_fine, f"{slot.slot} is {slot.state} and keeps {kept} of the WAL"
+        )
 
 
 def _partitions(connection: Connection[Any]) -> Iterator[Finding]:

@@ -141,6 +141,15 @@ def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> 
             _attach(connection, captured, member, in_c)
 
 
+def attach_again(connection: Connection[Any], source_id: int) -> None:
+    """Attach the triggers of a table whose changes were read from the WAL."""
+    captured = catalog.load_source(connection, source_id)
+    in_c = catalog.captures_in_c(connection)
+    _make_functions(connection, captured)
+    for member in catalog.members(connection, source_id):
+        _attach(connection, captured, member, in_c)
+
+
 def drop_duties(connection: Connection[Any], member: Composable, source_id: int) -> None:
     """Drop the triggers of the modes on a table, so that they can be created again."""
     for part in ("begin", "upkeep", "upkeep_rows"):

@@ -1,0 +1,394 @@
+"""Capture from the WAL: each change reaches a view exactly once, whatever the order in which transactions end."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from harness import TestServer, found_versions
+from psycopg import Connection, sql
+from replication import LOGICAL
+from stepping import until
+
+import orchestrator
+from orchestrator.api import Orchestrator
+from orchestrator.errors import IdivmError
+from orchestrator.runtime.refresh import RefreshError
+from orchestrator.runtime.wal import reading
+
+pytestmark = pytest.mark.integration
+
+# Sessions with synchronous_commit = on wait for a standby that does not exist: their commit records are in the WAL, and
+# no snapshot sees them.
+ARGUMENTS = f"{LOGICAL} -c synchronous_commit=local -c synchronous_standby_names=nobody -c max_slot_wal_keep_size=1GB"
+
+TABLE = """
+CREATE TABLE t (id int PRIMARY KEY, g int, n numeric, s text);
+INSERT INTO t SELECT i, i % 5, i, 'a' || i FROM generate_series(1, 50) i;
+CREATE TABLE bag (g int, d date);
+INSERT INTO bag SELECT i % 5, '2020-01-01'::date + i FROM generate_series(1, 20) i;
+CREATE VIEW sums AS SELECT g, sum(n) AS n, count(*) AS c FROM t GROUP BY g;
+CREATE VIEW texts AS SELECT id, s FROM t WHERE g < 3;
+CREATE VIEW joined AS SELECT t.id, t.n, bag.d FROM t JOIN bag USING (g);
+CREATE VIEW above AS SELECT max(n) AS m FROM sums
+"""
+
+
+@pytest.fixture(scope="module")
+def logical(scratch: Any, pg_version: int) -> Iterator[TestServer]:
+    """A server whose WAL can be decoded."""
+    server = TestServer(found_versions()[pg_version], scratch / f"wal{pg_version}", ARGUMENTS)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def own(logical: TestServer) -> Iterator[str]:
+    with logical.database(migrated=True) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def orc(own: str) -> Iterator[Orchestrator]:
+    """An orchestrator on a database with two tables that are captured from the WAL."""
+    with orchestrator.connect(own) as connected:
+        connected.execute(TABLE)
+        connected.capture("t", "wal")
+        connected.capture("bag", "wal")
+        yield connected
+
+
+@pytest.fixture
+def writer(own: str) -> Iterator[Connection[Any]]:
+    with psycopg.connect(own, autocommit=True) as connection:
+        yield connection
+
+
+def right(orc: Orchestrator) -> None:
+    """Every view equals its query in the snapshot of one more refresh."""
+    assert [(r.view, r.error) for r in orc.check() if not r.equal] == []
+
+
+def recomputed(orc: Orchestrator) -> set[str]:
+    """The views that a refresh recomputes, unless it only expects that to take less time."""
+    views = {report.view for report in orc.refresh() if report.recomputed}
+    last = """
+        SELECT DISTINCT ON (view) view::text, reason LIKE 'recomputing was%' OR reason LIKE 'applying%'
+        FROM idivm.history ORDER BY view, at DESC
+    """
+    cheaper = {
+        view.split(".")[-1] for view, is_cheaper in orc.connection.execute(last) if is_cheaper
+    }
+    return views - cheaper
+
+
+def scalar(connection: Connection[Any], query: str) -> Any:
+    row = connection.execute(sql.SQL(query)).fetchone()
+    assert row is not None
+    return row[0]
+
+
+CHANGES = {
+    "rows": "INSERT INTO t VALUES (100, 1, 5, E'x\\ty\\\\z\\n\\\\N'), (101, NULL, NULL, NULL); DELETE FROM t WHERE id = 7",
+    "update": "UPDATE t SET n = n + 1, g = g + 1 WHERE id % 3 = 0",
+    "key": "UPDATE t SET id = id + 1000 WHERE id < 9",
+    "no key": "UPDATE bag SET g = g + 1 WHERE g = 2; DELETE FROM bag WHERE g = 0; INSERT INTO bag VALUES (1, '0044-03-15 BC')",
+    "unused": "UPDATE bag SET g = g",
+    "savepoints": "BEGIN; SAVEPOINT a; DELETE FROM t; ROLLBACK TO a; SAVEPOINT b; DELETE FROM t WHERE g = 1; COMMIT",
+    "rolled back": "BEGIN; DELETE FROM t; ROLLBACK",
+    "twice": "BEGIN; INSERT INTO t VALUES (200, 2, 1, 'a'); UPDATE t SET n = 7 WHERE id = 200; DELETE FROM t WHERE id = 3; COMMIT",
+    "merge": "MERGE INTO t USING bag ON t.id = bag.g WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN DO NOTHING",
+}
+
+
+def test_changes_reach_views_without_triggers(orc: Orchestrator, writer: Connection[Any]) -> None:
+    writer.execute("SET datestyle = 'SQL, DMY'; SET intervalstyle = sql_standard")
+    assert scalar(writer, "SELECT count(*) FROM pg_trigger WHERE tgrelid = 't'::regclass") == 0
+    for change in CHANGES.values():
+        writer.execute(sql.SQL(change), prepare=False)
+        assert recomputed(orc) == set()
+        right(orc)
+    writer.execute("TRUNCATE t; INSERT INTO t VALUES (1, 1, 1, 'z')")
+    assert {"sums", "texts", "joined"} <= {r.view for r in orc.refresh() if r.recomputed}
+    right(orc)
+
+
+def test_more_changes_than_a_reading_logs(
+    orc: Orchestrator, writer: Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MOST", 30)
+    writer.execute("UPDATE t SET n = n + 1; UPDATE bag SET g = 1 WHERE g = 2")
+    assert {"texts", "joined"} <= {report.view for report in orc.refresh() if report.recomputed}
+    right(orc)
+    writer.execute("UPDATE t SET n = n + 1 WHERE id < 10")
+    assert recomputed(orc) == set()
+    right(orc)
+
+
+def test_large_values_that_updates_leave_alone(orc: Orchestrator, writer: Connection[Any]) -> None:
+    writer.execute("ALTER TABLE t ALTER s SET STORAGE EXTERNAL")
+    writer.execute("INSERT INTO t VALUES (500, 1, 1, repeat('large ', 100000))")
+    writer.execute("UPDATE t SET n = 2, id = 501 WHERE id = 500")
+    writer.execute("UPDATE t SET g = 2 WHERE id = 501")
+    assert recomputed(orc) == set()
+    right(orc)
+
+
+def test_a_commit_that_no_snapshot_sees_yet(
+    own: str, orc: Orchestrator, writer: Connection[Any]
+) -> None:
+    """Its changes are in the logs before snapshots see it, and later transactions are seen earlier."""
+    with psycopg.connect(own) as connection:
+        connection.execute("SET synchronous_commit = on")
+        connection.execute("UPDATE t SET n = n + 100 WHERE g = 1")
+        connection.execute("DELETE FROM bag WHERE g = 2")
+        pid = connection.info.backend_pid
+        commit = threading.Thread(target=connection.commit)
+        commit.start()
+        waits = "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = %s"
+        until(lambda: writer.execute(waits, [pid]).fetchone() == (True,))
+        writer.execute("INSERT INTO t VALUES (300, 1, 1, 'b')")
+        assert recomputed(orc) == set()
+        logged = "SELECT count(DISTINCT xid) FROM idivm_log.s1"
+        assert scalar(writer, logged) == 2
+        for _ in range(2):
+            right(orc)
+        writer.execute("UPDATE t SET n = n + 1 WHERE id = 300")
+        right(orc)
+        writer.execute("SELECT pg_cancel_backend(%s)", [pid])
+        commit.join(60)
+        assert recomputed(orc) == set()
+        right(orc)
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_writers_beside_refreshes_and_switches(own: str, orc: Orchestrator, seed: int) -> None:
+    def write(number: int) -> None:
+        chance = random.Random(seed * 100 + number)
+        with psycopg.connect(own, autocommit=True) as connection:
+            connection.execute(
+                sql.SQL("SET synchronous_commit = {}").format(
+                    sql.Literal(("local", "off")[number % 2])
+                )
+            )
+            for step in range(60):
+                name = f"p{number}_{step}"
+                key = 1000 + number * 1000 + step
+                connection.execute("BEGIN")
+                connection.execute(
+                    "INSERT INTO t VALUES (%s, %s, 1, 'w')", [key, chance.randrange(5)]
+                )
+                connection.execute(
+                    "UPDATE t SET n = n + 1, g = (g + 1) %% 5 WHERE id = %s",
+                    [1000 + number * 1000 + chance.randrange(step + 1)],
+                )
+                connection.execute(
+                    "INSERT INTO bag VALUES (%s, now()::date)", [chance.randrange(5)]
+                )
+                connection.execute(
+                    "DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag WHERE g = 3)"
+                )
+                ending = chance.choice(["COMMIT", "COMMIT", "ROLLBACK", "PREPARE"])
+                if ending == "PREPARE":
+                    connection.execute(sql.SQL("PREPARE TRANSACTION {}").format(sql.Literal(name)))
+                    ending = chance.choice(["COMMIT PREPARED", "ROLLBACK PREPARED"])
+                    connection.execute(sql.SQL(ending + " {}").format(sql.Literal(name)))  # type: ignore[arg-type]
+                else:
+                    connection.execute(ending)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    ways = iter(["triggers", "wal"] * 2)
+    while any(thread.is_alive() for thread in threads):
+        right(orc)
+        if (way := next(ways, None)) is not None:
+            orc.capture("t", way)
+    for thread in threads:
+        thread.join()
+    right(orc)
+
+
+def test_plain_sql_recomputes_and_refuses_own_changes(
+    orc: Orchestrator, writer: Connection[Any]
+) -> None:
+    writer.execute("INSERT INTO t VALUES (300, 1, 1, 'b')")
+    state = "SELECT state FROM idivm.status WHERE view = 'sums'::regclass"
+    assert scalar(writer, state) == "behind"
+    with writer.transaction():
+        writer.execute("SELECT idivm.refresh('sums')")
+        writer.execute("UPDATE t SET n = n + 1 WHERE id = 300")
+        error = scalar(writer, "SELECT error FROM idivm.refresh('sums')")
+        assert "this transaction has changed public.t" in error
+    right(orc)
+    writer.execute("DELETE FROM t WHERE id = 300")
+    writer.execute("CALL idivm.refresh_all()")
+    assert scalar(writer, "SELECT sum(c) FROM sums") == scalar(writer, "SELECT count(*) FROM t")
+    right(orc)
+    assert scalar(writer, state) == "fresh"
+
+
+def test_a_setting_alone_does_not_say_that_the_wal_was_read(
+    own: str, orc: Orchestrator, writer: Connection[Any]
+) -> None:
+    writer.execute("CREATE ROLE other LOGIN; SELECT idivm.allow_refreshes('other')")
+    try:
+        with psycopg.connect(own, user="other") as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.execute(
+                "SELECT set_config('idivm.read_wal', pg_current_snapshot()::text, true)"
+            )
+            assert not scalar(connection, "SELECT idivm.has_read_wal()")
+    finally:
+        writer.execute("DROP OWNED BY other; DROP ROLE other")
+
+
+DDL = {
+    "add": "ALTER TABLE t ADD extra int DEFAULT 3; INSERT INTO t VALUES (300, 1, 1, 'b', 2)",
+    "drop": "ALTER TABLE t ADD more int; UPDATE t SET more = id; ALTER TABLE t DROP more; DELETE FROM t WHERE id = 4",
+    "rename": "INSERT INTO t VALUES (301, 1, 1, 'b'); ALTER TABLE t RENAME n TO m; UPDATE t SET m = 3 WHERE id = 301",
+    "swap": "ALTER TABLE t ADD p numeric; UPDATE t SET p = -id; ALTER TABLE t RENAME m TO q; ALTER TABLE t RENAME p TO m;"
+    "ALTER TABLE t RENAME q TO p; UPDATE t SET m = m - 1, p = p + 7",
+    "retype": "ALTER TABLE t ALTER m TYPE text; UPDATE t SET m = 'x' WHERE id = 1",
+    "rewrite": "VACUUM FULL t",
+    "republish": "ALTER PUBLICATION idivm_capture DROP TABLE t; DELETE FROM t WHERE id = 5;"
+    "ALTER PUBLICATION idivm_capture ADD TABLE t",
+    "identity": "ALTER TABLE t REPLICA IDENTITY DEFAULT; DELETE FROM t WHERE id = 6; UPDATE t SET p = 9 WHERE id = 8;"
+    "ALTER TABLE t REPLICA IDENTITY FULL",
+}
+
+
+def test_changed_definitions_of_a_table(orc: Orchestrator, writer: Connection[Any]) -> None:
+    for change in DDL.values():
+        for statement in change.split(";"):
+            writer.execute(sql.SQL(statement))
+        right(orc)
+        orc.execute("UPDATE t SET g = g + 1 WHERE id < 20")
+        right(orc)
+    orc.create_view("wide", "SELECT id, p, g FROM t")
+    writer.execute("UPDATE t SET p = 0 WHERE id < 30")
+    right(orc)
+    assert {table.capture for table in orc.captures()} == {"wal"}
+
+
+def _lose_slot(connection: Connection[Any]) -> None:
+    connection.execute(
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()"
+    )
+
+
+def _read_slot(connection: Connection[Any]) -> None:
+    connection.execute(
+        "SELECT pg_replication_slot_advance(slot_name, pg_current_wal_flush_lsn()) FROM pg_replication_slots"
+        " WHERE database = current_database()"
+    )
+
+
+LOSSES: dict[str, Callable[[Connection[Any]], object]] = {
+    "slot": _lose_slot,
+    "others": _read_slot,
+    "identity": lambda connection: connection.execute("ALTER TABLE t REPLICA IDENTITY DEFAULT"),
+    "publication": lambda connection: connection.execute("DROP PUBLICATION idivm_capture"),
+    "child": lambda connection: connection.execute("CREATE TABLE child () INHERITS (t)"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_triggers_take_over_what_the_wal_has_lost(
+    orc: Orchestrator, writer: Connection[Any], loss: str
+) -> None:
+    writer.execute("INSERT INTO t VALUES (300, 1, 1, 'b'); DELETE FROM bag WHERE g = 1")
+    LOSSES[loss](writer)
+    writer.execute("UPDATE t SET n = 5 WHERE id = 300")
+    right(orc)
+    ways = {table.table: table.capture for table in orc.captures()}
+    assert ways["t"] == "triggers"
+    writer.execute("INSERT INTO t VALUES (301, 1, 1, 'b')")
+    right(orc)
+
+
+def test_the_last_table_takes_the_slot_along(orc: Orchestrator, writer: Connection[Any]) -> None:
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
+    assert orc.wal_status() is not None
+    writer.execute("INSERT INTO t VALUES (300, 1, 1, 'b'); DELETE FROM bag WHERE g = 1")
+    orc.capture("t", "triggers")
+    writer.execute("INSERT INTO t VALUES (301, 1, 1, 'b'); DELETE FROM bag WHERE g = 2")
+    assert recomputed(orc) == set()
+    right(orc)
+    assert scalar(writer, slots) == 1
+    orc.drop_view("joined")
+    assert scalar(writer, slots) == 0
+    assert orc.wal_status() is None
+    identity = (
+        "SELECT string_agg(relreplident::text, '') FROM pg_class WHERE relname IN ('t', 'bag')"
+    )
+    assert scalar(writer, identity) == "dd"
+
+
+def test_serve_reads_the_wal(orc: Orchestrator, own: str, writer: Connection[Any]) -> None:
+    stop = threading.Event()
+    with orchestrator.connect(own) as serving:
+        thread = threading.Thread(target=serving.serve, args=("50ms",), kwargs={"stop": stop})
+        thread.start()
+        try:
+            writer.execute("INSERT INTO t VALUES (300, 1, 1, 'b')")
+            has_row = "SELECT EXISTS (SELECT FROM texts WHERE id = 300)"
+            until(lambda: scalar(writer, has_row))
+            writer.execute("DELETE FROM t WHERE id = 300")
+            until(lambda: not scalar(writer, has_row))
+        finally:
+            stop.set()
+            thread.join(60)
+    reasons = "SELECT count(*) FROM idivm.history WHERE reason LIKE 'only idivm%'"
+    assert scalar(writer, reasons) == 0
+    right(orc)
+
+
+def test_what_cannot_be_read_from_the_wal(orc: Orchestrator, writer: Connection[Any]) -> None:
+    with pytest.raises(IdivmError, match="needs triggers on"):
+        orc.create_view("live", "SELECT count(*) FROM t", maintain="eager")
+    with pytest.raises(IdivmError, match="needs triggers on"):
+        orc.alter_view("sums", maintain="on_read")
+    right(orc)
+    orc.execute(
+        """
+        CREATE TABLE u (id int PRIMARY KEY, n int, c regclass); CREATE VIEW eager WITH (maintain = eager) AS SELECT sum(n) FROM u;
+        CREATE TABLE r (id int PRIMARY KEY, c regclass); CREATE VIEW classes AS SELECT id, c FROM r;
+        CREATE UNLOGGED TABLE l (id int PRIMARY KEY); CREATE VIEW lost AS SELECT id FROM l;
+        CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id); CREATE VIEW parts AS SELECT id FROM p
+        """
+    )
+    for table, reason in {
+        "u": "eager with maintain = eager needs triggers",
+        "r": "column c of ",
+        "l": "unlogged",
+        "p": "partitioned",
+    }.items():
+        with pytest.raises(IdivmError, match=reason):
+            orc.capture(table, "wal")
+    with pytest.raises(IdivmError, match="No maintained view reads"):
+        orc.capture("nothing", "wal")
+    writer.execute("UPDATE u SET n = 2; INSERT INTO r VALUES (1, 'r'); INSERT INTO l VALUES (1)")
+    right(orc)
+
+
+def test_a_server_that_cannot_decode_its_wal(dsn: str) -> None:
+    with orchestrator.connect(dsn) as orc:
+        orc.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE VIEW v AS SELECT id FROM t")
+        with pytest.raises(IdivmError, match="set wal_level = logical"):
+            orc.capture("t", "wal")
+        right(orc)
+
+
+def test_a_view_that_fails_keeps_its_changes(orc: Orchestrator, writer: Connection[Any]) -> None:
+    orc.create_view("quotients", "SELECT id, 100 / n AS q FROM t")
+    writer.execute("UPDATE t SET n = 0 WHERE id = 1")
+    writer.execute("UPDATE t SET n = 6 WHERE id = 2")
+    with pytest.raises(RefreshError, match="division by zero"):
+        orc.refresh()
+    writer.execute("UPDATE t SET n = 4 WHERE id = 1")
+    right(orc)
