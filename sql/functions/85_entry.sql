@@ -41,7 +41,8 @@ BEGIN ATOMIC
         ('initialise', '^(postgresql|spark)$'),
         ('on_drop', '^(note|restore)$'),
         ('on_error', '^(continue|raise)$'),
-        ('shared', '^(auto|off)$');
+        ('shared', '^(auto|off)$'),
+        ('common_join', '^(on|off)$');
 END;
 COMMENT ON FUNCTION idivm.option_patterns() IS 'the options of maintained views, with a pattern of their values';
 
