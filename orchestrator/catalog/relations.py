@@ -230,7 +230,8 @@ def keep_for_readers(connection: Connection[Any], view_id: int) -> None:
         [view_id],
     )
     connection.execute(
-        "UPDATE idivm.views SET common_join = true WHERE id = %s AND common_join IS NOT TRUE", [view_id]
+        "UPDATE idivm.views SET common_join = true WHERE id = %s AND common_join IS NOT TRUE",
+        [view_id],
     )
 
 
