@@ -210,7 +210,7 @@ _OF_TABLES = SQL("""
 
 
 def join_views(connection: Connection[Any], tables: Collection[int]) -> list[JoinView]:
-    """Return the views of the current role that store a join of these tables, given by oid."""
+    """Return the stored joins of the current role over exactly these tables, which are given by OID."""
     with connection.cursor(row_factory=class_row(JoinView)) as cursor:
         query = _JOIN_VIEWS.format(_OF_TABLES)
         return cursor.execute(query, [sorted(tables)]).fetchall()

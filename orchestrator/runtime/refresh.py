@@ -223,11 +223,15 @@ def _with_wal(connection: Connection[Any], action: Callable[[], Result]) -> Resu
     """Run `action` in one REPEATABLE READ transaction, after the WAL was read up to its snapshot."""
     with reading.locked(connection):
         switching.settle(connection)
-        reading.prepare(connection)
-        with one_snapshot(connection):
-            end = reading.read(connection)
-            result = action()
-        reading.advance(connection, end)
+        return _after_reading(connection, action)
+
+
+def _after_reading(connection: Connection[Any], action: Callable[[], Result]) -> Result:
+    reading.prepare(connection)
+    with one_snapshot(connection):
+        end = reading.read(connection)
+        result = action()
+    reading.advance(connection, end)
     return result
 
 
@@ -241,10 +245,7 @@ def read_wal(connection: Connection[Any]) -> None:
     try:
         switching.settle(connection)
         if wal.sources_in_wal(connection):
-            reading.prepare(connection)
-            with one_snapshot(connection):
-                end = reading.read(connection)
-            reading.advance(connection, end)
+            _after_reading(connection, lambda: None)
     except SerializationFailure:
         return
     finally:

@@ -63,10 +63,8 @@ BEGIN
     END IF;
     readers := ARRAY(SELECT DISTINCT vs.view FROM idivm.view_sources vs JOIN idivm.sources s ON s.id = vs.source
                      WHERE s.wal_since IS NOT NULL AND vs.view = ANY (view_ids));
-    IF readers <> '{}' THEN
-        IF idivm.has_read_wal() OR NOT idivm.has_unread_wal() THEN
-            readers := '{}';
-        END IF;
+    IF readers <> '{}' AND (idivm.has_read_wal() OR NOT idivm.has_unread_wal()) THEN
+        RETURN '{}';
     END IF;
     RETURN readers;
 END

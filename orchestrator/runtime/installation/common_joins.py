@@ -153,7 +153,7 @@ def _stored(connection: Connection[Any], stored: JoinView) -> StoredJoin | None:
 def _columns(
     connection: Connection[Any], analysis: Analysis, join: CommonJoin
 ) -> dict[int, tuple[Any, ...]]:
-    """Return the columns that a stored join has beside those that the query reads."""
+    """Return the further columns that a stored join holds for later views, by table."""
     widths = catalog_relations.column_widths(connection, join.tables)
     narrow = sum(widths.values()) <= NARROW
     return {

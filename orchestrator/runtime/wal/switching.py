@@ -48,7 +48,7 @@ def drop_unused_slot(connection: Connection[Any]) -> None:
 
 
 def settle(connection: Connection[Any]) -> None:
-    """Have triggers capture again what the WAL has no longer in full, and rebuild the views of these tables.
+    """Switch tables back to triggers if the WAL no longer holds all of their changes, and rebuild their views.
 
     The caller holds the lock of the WAL. A role that may not do it leaves it to others: its refreshes recompute.
     """
