@@ -354,3 +354,23 @@ def test_a_catalog_whose_functions_have_former_names_of_parameters_is_brought_up
         " AND proname IN ('has_entries', 'table_columns') ORDER BY proname"
     ).fetchall()
     assert names == [("segment",), ("view",)]
+
+
+def test_comparisons_of_images_that_a_dump_cannot_restore_are_replaced(orc):
+    orc.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a float, b json, n int);"
+        "CREATE VIEW v AS SELECT id, a, b, n FROM t"
+    )
+    connection = orc.connection
+    look = "SELECT pg_get_functiondef('idivm_log.s1_changed'::regproc)"
+    [definition] = connection.execute(look).fetchone()
+    left, right = ("ROW((o).a, (o).b)", "ROW((n).a, (n).b)")
+    assert f"record_image_ne({left}, {right})" in definition
+    former = definition.replace(
+        f"record_image_ne({left}, {right})", f"({left}::record *<> {right}::record)"
+    )
+    connection.execute(former)
+    assert f"({left} *<> {right})" in connection.execute(look).fetchone()[0]
+    connection.execute("DELETE FROM idivm.migrations WHERE name LIKE '%\\_compared\\_images'")
+    assert migrate(connection) == [shipped().migrations[9].name]
+    assert connection.execute(look).fetchone() == (definition,)

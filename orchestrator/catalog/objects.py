@@ -63,17 +63,17 @@ def orphans(connection: Connection[Any]) -> list[Orphan]:
                    CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'r' THEN 'TABLE' ELSE 'SEQUENCE' END,
                    c.oid::regclass::text,
                    CASE c.relnamespace::regnamespace::text
-                        WHEN 'idivm_def' THEN substring(c.relname, '^[vqsw]([0-9]{1,9})$')
+                        WHEN 'idivm_def' THEN substring(c.relname, '^[cksvqw]([0-9]{1,9})$')
                         WHEN 'idivm_log' THEN substring(c.relname, '^s([0-9]{1,9})(?:_a|_b|_seq|_image|_changes)?$')
                         ELSE substring(c.relname, '_([0-9]{1,9})$') END::bigint,
-                   c.relnamespace = 'idivm_state'::regnamespace OR c.relname ~ '^[vqw]'
+                   c.relnamespace = 'idivm_state'::regnamespace OR c.relname ~ '^[ckvqw]'
             FROM pg_class c
             WHERE c.relnamespace = ANY (ARRAY['idivm_def', 'idivm_log', 'idivm_state']::regnamespace[])
               AND c.relkind IN ('r', 'v', 'S')
               AND c.oid NOT IN (SELECT definition FROM idivm.views WHERE definition IS NOT NULL)
               AND c.oid NOT IN (SELECT state FROM idivm.views WHERE state IS NOT NULL)
               AND NOT (c.relnamespace = 'idivm_def'::regnamespace
-                       AND EXISTS (SELECT FROM idivm.views v WHERE c.relname = 'q' || v.id))
+                       AND EXISTS (SELECT FROM idivm.views v WHERE c.relname ~ ('^[qck]' || v.id || '$')))
               AND NOT (c.relnamespace = 'idivm_def'::regnamespace
                        AND EXISTS (SELECT FROM idivm.unplanned_views u WHERE c.relname = 'w' || u.number))
               AND NOT (c.relnamespace = 'idivm_state'::regnamespace
@@ -81,12 +81,13 @@ def orphans(connection: Connection[Any]) -> list[Orphan]:
               AND NOT EXISTS (SELECT FROM owned WHERE c.relname = base OR c.relname LIKE base || '\\_%')
             UNION ALL
             SELECT 2, p.oid::regprocedure::text, 'FUNCTION', p.oid::regprocedure::text,
-                   substring(p.proname, '^(?:refresh_|content_|read_|s)([0-9]{1,9})(?:_|$)')::bigint,
+                   substring(p.proname, '^(?:refresh_|content_|read_|clock_|s)([0-9]{1,9})(?:_|$)')::bigint,
                    p.pronamespace = 'idivm_state'::regnamespace
             FROM pg_proc p
             WHERE p.pronamespace = ANY (ARRAY['idivm_log', 'idivm_state']::regnamespace[])
               AND p.proname NOT IN (
-                  SELECT kind || id FROM idivm.views, unnest(ARRAY['refresh_', 'content_', 'read_']) AS kind)
+                  SELECT format(form, v.id) FROM idivm.views AS v CROSS JOIN unnest(ARRAY[
+                      'refresh_%s', 'content_%s', 'read_%s', 'clock_%s', 'clock_%s_moved', 'clock_%s_quiet']) AS form)
               AND NOT EXISTS (SELECT FROM owned WHERE p.proname LIKE base || '\\_%')
             UNION ALL
             SELECT 1, format('trigger %s on %s', t.tgname, t.tgrelid::regclass), 'TRIGGER',

@@ -350,17 +350,17 @@ def view_ids(connection: Connection[Any], names: Sequence[Composable]) -> list[i
 
 
 def readers_of_unlogged(connection: Connection[Any], ids: Sequence[int]) -> set[int]:
-    """Return which of the given views read unlogged tables."""
-    rows = connection.execute(
-        "SELECT id FROM unnest(%s::integer[]) AS id WHERE idivm.reads_unlogged(id)", [list(ids)]
+    """Return which of the given views read unlogged tables, directly or through other views."""
+    query = (
+        "SELECT b.id FROM (SELECT id, idivm.refresh_order(ARRAY[id]) AS below"
+        " FROM unnest(%s::integer[]) AS id) AS b WHERE idivm.reads_unlogged(b.below)"
     )
-    return {row[0] for row in rows.fetchall()}
+    return {row[0] for row in connection.execute(query, [list(ids)])}
 
 
 def _view_id(connection: Connection[Any], name: Composable) -> int:
-    oid = relation_oid(connection, name)
-    rows = connection.execute("SELECT id FROM idivm.views WHERE relation = %s::oid", [oid])
-    row = rows.fetchone()
+    query = "SELECT id FROM idivm.views WHERE relation = %s::oid"
+    row = connection.execute(query, [relation_oid(connection, name)]).fetchone()
     return int(row[0]) if row is not None else view_named(connection, name).id
 
 

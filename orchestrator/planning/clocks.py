@@ -173,9 +173,10 @@ def _quiet(
         )
         for each in compared
     ]
+    # A dump cannot name a parameter without a name beside others that have one.
     return [
         SQL(
-            "CREATE FUNCTION {}(timestamptz, OUT quiet boolean, OUT steady boolean)"
+            "CREATE FUNCTION {}(asked timestamptz, OUT quiet boolean, OUT steady boolean)"
             " LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp {}"
             " BEGIN ATOMIC SELECT {}, {} FROM {} AS c, (SELECT {}) AS k; END"
         ).format(

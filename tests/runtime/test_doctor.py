@@ -62,6 +62,16 @@ def examined(orc):
     return findings
 
 
+def test_a_clock_belongs_to_its_view(orc):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz)")
+    orc.create_view("recent", "SELECT id, at FROM t WHERE at > now() - interval '1 day'")
+    assert wrong(examine(orc.connection)) == []
+    orc.connection.execute("DELETE FROM idivm.views")
+    assert {"idivm_state.clock_1()", "idivm_def.c1", "idivm_def.k1"} <= {
+        orphan.name for orphan in orphans(orc.connection) if orphan.drop is not None
+    }
+
+
 def only(findings, subject, *words):
     [finding] = findings
     assert finding.mended, finding

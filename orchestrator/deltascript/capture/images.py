@@ -28,7 +28,7 @@ def differ(columns: Iterable[SourceColumn], old: Side, new: Side) -> list[Compos
     o.price IS DISTINCT FROM n.price
     scale(o.price) IS DISTINCT FROM scale(n.price)
     o.cost IS DISTINCT FROM n.cost
-    ROW(o.doc)::record *<> ROW(n.doc)::record
+    record_image_ne(ROW(o.doc), ROW(n.doc))
     """
     result = []
     by_image = []
@@ -45,13 +45,10 @@ def differ(columns: Iterable[SourceColumn], old: Side, new: Side) -> list[Compos
         else:
             by_image.append(column)
     if by_image:
-        # The record operator `*<>` compares to the bit; `<>` of rows would compare column by column
-        # with `=`.
-        rows = (
-            SQL("ROW({})::record").format(SQL(", ").join(map(side, by_image)))
-            for side in (old, new)
-        )
-        result.append(SQL("{} *<> {}").format(*rows))
+        # To the bit; `<>` of rows would compare column by column with `=`. This is the operator `*<>`,
+        # which a dump writes without the cast of its operands to `record`, and so cannot restore.
+        rows = (SQL("ROW({})").format(SQL(", ").join(map(side, by_image))) for side in (old, new))
+        result.append(SQL("record_image_ne({}, {})").format(*rows))
     return result
 
 

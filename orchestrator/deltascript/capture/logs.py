@@ -108,7 +108,7 @@ def _compare_images(source: Captured) -> Iterator[Composed]:
 def _same(column: SourceColumn, name: str) -> Composed:
     if column.equality:
         return SQL("(o).{0} = (n).{0}").format(Identifier(name))
-    return SQL("ROW((o).{0}) *= ROW((n).{0})").format(Identifier(name))
+    return SQL("record_image_eq(ROW((o).{0}), ROW((n).{0}))").format(Identifier(name))
 
 
 def _changed(source: Captured) -> Composed:
