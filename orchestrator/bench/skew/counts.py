@@ -62,9 +62,9 @@ COUNTS = {
         Workload("four_path"),
         (
             _alone("r", "a"),
-            slopes.row_of("heavy values of r", "r", {"a": 1}, slopes.heavy, a=-1),
-            slopes.row_of("rows of a light value of r", "r", {"a": 2}, slopes.light, a=-1),
-            slopes.row_of("rows of a light value of s", "s", {"a": 3, "b": 3}, slopes.light, b=-1),
+            slopes.row_of("heavy values of r", "r", {"a": 1}, slopes.heavy, a=-2),
+            slopes.row_of("rows of a light value of r", "r", {"a": 2}, slopes.light, a=-3),
+            slopes.row_of("rows of a light value of s", "s", {"a": 3, "b": 3}, slopes.light, b=-4),
         ),
     ),
     "loomis_whitney": Count(
@@ -72,9 +72,9 @@ COUNTS = {
         (
             _alone("r", "a", "b", "c"),
             slopes.row_of(
-                "rows of a light value of r", "r", {"a": 9, "b": 2, "c": 3}, slopes.light, b=-1
+                "rows of a light value of r", "r", {"a": 9, "b": 2, "c": 3}, slopes.light, b=-2
             ),
-            slopes.row_of("heavy values of r", "r", {"a": 1, "b": 12, "c": 8}, slopes.heavy, a=-1),
+            slopes.row_of("heavy values of r", "r", {"a": 1, "b": 12, "c": 8}, slopes.heavy, a=-3),
         ),
         Light(
             "SELECT count(*) FROM s WHERE b = 2 AND c = 3",
@@ -86,8 +86,8 @@ COUNTS = {
         Workload("in_a_row"),
         (
             _alone("r", "a"),
-            slopes.row_of("rows of a light value of r", "r", {"a": 2}, slopes.light, a=-1),
-            slopes.row_of("heavy values of t", "t", {"b": 1}, slopes.heavy, b=-1),
+            slopes.row_of("rows of a light value of r", "r", {"a": 2}, slopes.light, a=-2),
+            slopes.row_of("heavy values of t", "t", {"b": 1}, slopes.heavy, b=-3),
         ),
         linear=True,
     ),
