@@ -36,7 +36,6 @@ from orchestrator.deltascript.writer import (
 
 HASHING = (
     ("enable_nestloop", "off", "on"),
-    ("enable_mergejoin", "off", "on"),
     ("cpu_operator_cost", "0", "0.0025"),
 )
 """Settings, with their values for hash joins of large diffs and for other statements.

@@ -15,8 +15,15 @@ from orchestrator.deltascript.plan import Apply, Assign, Program, Query, ReadCha
 from orchestrator.deltascript.query import defined
 from orchestrator.deltascript.writer import Code, Lines, filled, listed, name, when
 
-FREELY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material")
+FREELY = ("enable_seqscan", "enable_hashjoin", "enable_material")
 """Settings that are off if small diffs use indexes regardless of the statistics."""
+
+NEVER = "enable_mergejoin"
+"""A setting that is also off for large diffs.
+
+PostgreSQL expects few rows with a value, and would merge by the first columns of an index alone. A diff of many rows
+with a frequent value would then be compared with all rows that have it.
+"""
 
 
 def held(variable: str) -> Composed:

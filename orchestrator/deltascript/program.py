@@ -26,6 +26,7 @@ from orchestrator.deltascript.assigning import HASHING, assigned, looked_up
 from orchestrator.deltascript.capture.table import function_body
 from orchestrator.deltascript.costing import (
     FREELY,
+    NEVER,
     compare_costs,
     completed,
     note_cost,
@@ -190,7 +191,7 @@ def _settings(program: Program, names: Names) -> SQL:
         settings += [
             f"{setting} = {value}" for setting, _, value in HASHING if setting not in FREELY
         ]
-        settings += [f"{setting} = off" for setting in FREELY]
+        settings += [f"{setting} = off" for setting in (*FREELY, NEVER)]
     else:
         steps = [step for step in program.script if isinstance(step, Apply)]
         switched: list[str] = []

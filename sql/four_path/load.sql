@@ -22,7 +22,7 @@ WITH sizes AS MATERIALIZED (
           FROM sizes WHERE kind = 0) AS sides
 ), stars AS (
     SELECT many, greatest(1, threshold * CASE WHEN epsilon > 0.5 THEN 0.05 ELSE 0.6 END)::bigint AS light,
-           greatest(1, round(rows * 0.12 / many))::bigint AS heavy, rows * 2 / 5 AS others
+           greatest(1, round(rows * CASE WHEN epsilon > 0.5 THEN 0.22 ELSE 0.12 END / many))::bigint AS heavy, rows * 2 / 5 AS others
     FROM sizes WHERE kind = 1
 )
 SELECT true AS first, 1000000 + block * few + i AS one, 2000000 + block * many + j AS other

@@ -14,7 +14,7 @@ WITH sizes AS MATERIALIZED (
                  current_setting('bench.epsilon')::float8 / 1000 AS epsilon) AS given
 ), stars AS (
     SELECT many, greatest(1, threshold * CASE WHEN epsilon > 0.5 THEN 0.05 ELSE 0.6 END)::bigint AS light,
-           greatest(1, round(rows * 0.12 / many))::bigint AS heavy, rows * 4 / 5 AS others FROM sizes
+           greatest(1, round(rows * CASE WHEN epsilon > 0.5 THEN 0.22 ELSE 0.12 END / many))::bigint AS heavy, rows * 4 / 5 AS others FROM sizes
 )
 SELECT 1000000 + a AS a, 2000000 + a * many + i AS b
 FROM stars, generate_series(1, heavy) AS a, generate_series(1, many) AS i

@@ -19,7 +19,7 @@ WITH sizes AS MATERIALIZED (
                  current_setting('bench.epsilon')::float8 / 1000 AS epsilon) AS given
 ), block AS (
     SELECT side, rows * 3 / 10 / (side * side) AS others
-    FROM (SELECT rows, greatest(1, floor(least(sqrt(0.5 * threshold), 0.3 * rows / many)))::bigint AS side
+    FROM (SELECT rows, greatest(1, round(least(sqrt(0.5 * threshold), 0.3 * rows / many)))::bigint AS side
           FROM sizes WHERE kind = 0) AS sides
 ), stars AS (
     SELECT many, greatest(1, threshold * CASE WHEN epsilon > 0.5 THEN 0.05 ELSE 0.6 END)::bigint AS light,

@@ -26,7 +26,9 @@ WITH sizes AS MATERIALIZED (
     SELECT ceil(2.2 * threshold)::bigint AS many, greatest(1, round(0.4 * rows / threshold))::bigint AS heavy
     FROM sizes WHERE kind = 1
 ), change AS (
-    SELECT greatest(1, threshold * CASE WHEN epsilon > 0.5 THEN 0.08 ELSE 0.3 END)::bigint AS many, rows FROM sizes WHERE kind = 2
+    SELECT greatest(1, threshold * CASE WHEN epsilon > 0.5 THEN 0.08 ELSE 0.3 END)::bigint AS many, rows,
+           greatest(rows / 8, ceil(1.4 * power(2 * rows, epsilon)))::bigint AS frequent
+    FROM sizes WHERE kind = 2
 )
 SELECT relation, 1000000 + n / many AS b, 1000 * (n / many) + n % many AS other
 FROM light, generate_series(0, 1) AS relation, generate_series(0, rows - 1) AS n
@@ -36,13 +38,13 @@ FROM heavy, generate_series(0, 1) AS relation, generate_series(0, greatest(many,
 UNION ALL
 SELECT 0, 2000000 + h, a FROM reading, generate_series(1, heavy) AS h, generate_series(1, many) AS a
 UNION ALL
-SELECT 1, 2000000 + h, c FROM reading, generate_series(1, heavy) AS h, generate_series(1, 16) AS c
+SELECT 1, 2000000 + h, c FROM reading, generate_series(1, heavy) AS h, generate_series(1, 4) AS c
 UNION ALL
 SELECT relation, 1000000, n FROM change, generate_series(0, 1) AS relation, generate_series(1, many) AS n
 UNION ALL
 SELECT relation, 5000000 + n, n FROM change, generate_series(0, 1) AS relation, generate_series(1, rows * 2 / 5) AS n
 UNION ALL
-SELECT 1, 3000000, n FROM change, generate_series(1, rows / 8) AS n;
+SELECT 1, 3000000, n FROM change, generate_series(1, frequent) AS n;
 CREATE TABLE r AS SELECT other AS a, b FROM made WHERE relation = 0;
 CREATE TABLE s AS SELECT b, other AS c FROM made WHERE relation = 1;
 DROP TABLE made;

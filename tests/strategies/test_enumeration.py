@@ -62,6 +62,28 @@ def test_a_page_ends_where_all_buckets_have_the_same_rows(orc: Orchestrator) -> 
     assert touched_by(orc.connection, 1) < touched_by(orc.connection, 1600) / 20
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param("n, b", id="all have the same rows"),
+        pytest.param("b + 1000 * n, b", id="their rows take turns"),
+        pytest.param("n * (1 + b % 90), b", id="some share some rows"),
+    ],
+)
+def test_more_buckets_than_a_heap_holds(orc: Orchestrator, rows: str) -> None:
+    orc.execute(TABLES.format("NOT NULL"))
+    orc.execute(
+        f"INSERT INTO r SELECT {rows} FROM generate_series(1, 300) AS b, generate_series(1, 4) AS n"
+    )
+    orc.execute(
+        "INSERT INTO s SELECT b, n FROM generate_series(1, 300) AS b, generate_series(1, 2) AS n"
+    )
+    orc.create_view("v", PAIRS, strategy="skew", epsilon="0.1")
+    parts = orc.parts(orc.view("v"))
+    assert parts is not None and parts.relations[0].heavy_values == 300
+    require_enumeration(orc, "v", ("a",))
+
+
 def test_the_first_row_touches_no_other_rows(orc: Orchestrator) -> None:
     heavy(orc, 40, 40)
     assert touched_by(orc.connection, 1) < 40 * 10

@@ -55,12 +55,12 @@ CHANGES = (
             table,
             dict(zip(columns, values, strict=True)),
             exponent,
-            **{columns[open_to]: -1},
+            **{columns[open_to]: nothing},
         )
         for table, columns in RELATIONS.items()
-        for kind, values, open_to, exponent in (
-            ("rows of a light value", (3_000_001, 2), 1, slopes.light),
-            ("heavy values", (8, -1), 0, slopes.heavy),
+        for kind, values, open_to, nothing, exponent in (
+            ("rows of a light value", (3_000_001, 2), 1, -2, slopes.light),
+            ("heavy values", (8, -3), 0, -4, slopes.heavy),
         )
     ),
 )

@@ -21,9 +21,7 @@ from orchestrator.catalog.parts import Parts
 from orchestrator.errors import DatabaseError, UsageError
 
 SMALL = 250
-"""Rows of a batch, or a hundredth of all rows; a larger batch might make a view recompute everything."""
-FEW = 100
-"""Rows of a batch for a single value, whose rows cost more, or a thousandth of all rows."""
+"""Rows of a batch, or a fortieth of all rows; reading a larger log takes longer than recomputing the view."""
 BESIDE = 50_000_000
 """Values from this number on are new and do not meet existing rows."""
 
@@ -62,10 +60,19 @@ class Rebalancing:
         threshold, base = self.at_first.threshold, self.at_first.base
         return minor / max(1.0, threshold / 2) + major / (base / 4)
 
-    def forget(self) -> None:
-        """Forget what earlier refreshes took, as that may make the next batch recompute the view."""
+    def without_recompute(self) -> None:
+        """Let the next refresh apply a diff, however large it is and however slow the machine is.
+
+        To recompute the view would set N anew, before it is too small.
+        """
         view = self.orchestrator.view(self.name)
-        self.orchestrator.connection.execute("DELETE FROM idivm.costs WHERE view = %s", [view.id])
+        self.orchestrator.connection.execute(
+            "INSERT INTO idivm.costs AS c (view, access_seconds, row_seconds) VALUES (%s, 1e-15, 1)"
+            " ON CONFLICT (view) DO UPDATE SET access_seconds = EXCLUDED.access_seconds,"
+            " row_seconds = EXCLUDED.row_seconds, content_row_seconds = NULL, content_share = NULL,"
+            " loses_from = NULL, losses = 0",
+            [view.id],
+        )
 
     def one_value(self, rows: int, add: Callable[[int], object]) -> None:
         """Measure the change that makes a light value with `rows` rows heavy; `add` inserts rows."""
@@ -76,11 +83,11 @@ class Rebalancing:
             )
         self.refresh()
         before = self.parts.minor
-        few = max(FEW, self.parts.size // 1_000)
+        few = batch_of(self.parts)
         chunks = [min(few, more - 1 - first) for first in range(0, more - 1, few)]
         for some in (*chunks, 1):
             add(some)
-            self.forget()
+            self.without_recompute()
             self.minor_steps, run = steps_of(self.orchestrator.connection, self.refresh)
         if self.parts.minor == before:
             raise DatabaseError("No value became heavy: its measurement would say nothing.")
@@ -132,6 +139,11 @@ def rebalanced(
     }
 
 
+def batch_of(parts: Parts) -> int:
+    """Return the number of rows of a batch."""
+    return max(SMALL, parts.size // 40)
+
+
 def grow(
     orchestrator: Orchestrator, views: Sequence[Rebalancing], table: str, columns: int
 ) -> None:
@@ -145,11 +157,11 @@ def grow(
     ).format(sql.Identifier(table), sql.SQL(", ").join([sql.SQL("n")] * columns))
     parts = views[0].parts
     last = BESIDE + parts.base - parts.size - 1
-    batch = max(SMALL, parts.size // 100)
+    batch = batch_of(parts)
     for first in range(BESIDE, last, batch):
         orchestrator.connection.execute(insert, [first, min(first + batch, last) - 1])
         for view in views:
-            view.forget()
+            view.without_recompute()
             view.refresh()
     orchestrator.connection.execute(insert, [last, last])
     for view in views:

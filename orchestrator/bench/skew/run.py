@@ -213,7 +213,7 @@ def _by_kind(
         yield from bench.measured(orchestrator, name, size, epsilon, updates, say)
     for size in sizes or bench.STORED:
         yield bench.filled(orchestrator, name, size, epsilon, say)
-    for size in (sizes or pairs.READ) if bench is pairs else ():
+    for size in (sizes or pairs.SIZES) if bench is pairs else ():
         yield pairs.read(orchestrator, name, size, epsilon, say)
 
 

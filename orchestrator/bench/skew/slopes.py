@@ -48,7 +48,10 @@ class Change:
     exponent: Callable[[Fraction], Fraction]
     """The exponent of its cost for a given ε."""
     constant: tuple[str, str] | None = None
-    """The statements for a row whose refreshes have the same constant cost, and nothing else."""
+    """The statements for a row whose refreshes have the same constant cost, and nothing else.
+
+    No other change has its values: each change leaves dead rows, which lookups of the same values read.
+    """
 
 
 def row_of(
@@ -168,21 +171,23 @@ def measured(
     refresh = refreshing(connection, [name])
     costs: dict[tuple[str, bool], list[int]] = {}
     runs: dict[str, list[Execution]] = {}
-    # All kinds take turns, because earlier changes leave dead rows.
+    # All kinds take turns, because earlier changes leave dead rows. The turns go back and forth, because a change also
+    # reads what the changes before it have left in the log.
     turns = [
-        (change.kind, meets, statement)
+        (change.kind, meets, statements)
         for change in changes
         for meets, statements in ((True, (change.there, change.back)), (False, change.constant))
-        for statement in statements or ()
+        if statements
     ]
     for number in range((SETTLE + updates) // 2):
-        for kind, meets, statement in turns:
-            connection.execute(statement.encode())
-            cost, run = steps_of(connection, refresh)
-            if number >= SETTLE // 2:
-                costs.setdefault((kind, meets), []).append(cost)
-                if meets:
-                    runs.setdefault(kind, []).append(run)
+        for kind, meets, statements in reversed(turns) if number % 2 else turns:
+            for statement in statements:
+                connection.execute(statement.encode())
+                cost, run = steps_of(connection, refresh)
+                if number >= SETTLE // 2:
+                    costs.setdefault((kind, meets), []).append(cost)
+                    if meets:
+                        runs.setdefault(kind, []).append(run)
     require_equal(orchestrator, [name])
     for change in changes:
         whole, base = (
@@ -204,9 +209,9 @@ def exponents(
     """Yield a bar for each kind of change: its slope beside its exponent.
 
     The most expensive kinds must reach their exponent, and so must those with a constant cost, to which the constant
-    belongs. If they cost nothing beyond the constant, that is an error, because their slope would say nothing. The
-    other kinds meet few rows or heavy values, and one more would look like growth: they must only keep the bound of
-    the theorem.
+    belongs. The other kinds meet few rows or heavy values, and one more would look like growth: they must only keep the
+    bound of the theorem. If a kind costs nothing beyond the constant, that is an error, because its slope would say
+    nothing.
     """
     most = bound(changes, epsilon)
     for change in changes:
@@ -216,16 +221,16 @@ def exponents(
         theory = change.exponent(epsilon)
         measure = NET if theory and change.constant else COST
         name = f"{called}, slope of a change, {change.kind}"
-        if theory not in (0, most):
-            yield at_most(name, [row | {NET: max(1, row[NET])} for row in own], measure, most)
-            continue
         for row in own:
             if row[measure] <= 0:
                 raise DatabaseError(
                     f"{called}, {row['rows']:,} rows: a change of the kind {change.kind!r} costs no more than"
                     " a change that meets nothing, so its slope would say nothing."
                 )
-        yield near(name, own, measure, theory)
+        if theory in (0, most):
+            yield near(name, own, measure, theory)
+        else:
+            yield at_most(name, own, measure, most)
 
 
 def near(name: str, rows: Sequence[Growth], measure: str, theory: Fraction) -> Bar:

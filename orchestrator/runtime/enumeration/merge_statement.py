@@ -17,7 +17,13 @@ PAGE = 1024
 """Rows of a page. The first pages are smaller, for readers that need only a few rows."""
 
 HEAP = 256
-"""The buckets of a heap. A page that would need more of them ends earlier."""
+"""The buckets of a heap. A page that would need more of them ends before the first row of the next bucket."""
+
+SHARED = 16
+"""So many buckets have a row that is a page of its own, if they are half of all buckets, or more than a heap holds.
+
+Such a page needs no heap, through which each of the buckets would move for each row.
+"""
 
 _TRUE = SQL("true")
 
@@ -96,29 +102,39 @@ class Merging:
         runs = [SQL("run_keys"), SQL("run_place"), *(_run(slot) for slot in self.slots)]
         return SQL(
             "WITH RECURSIVE heads AS MATERIALIZED (\n"
-            "    SELECT h.*, row_number() OVER (ORDER BY {order}) AS nth FROM (\n{heads}\n    ) AS h"
-            " ORDER BY {order} LIMIT {most}\n"
+            "    SELECT h.*, row_number() OVER (ORDER BY {order}, h.place) AS nth,"
+            " rank() OVER (ORDER BY {order}) = 1 AS is_first, count(*) OVER () AS buckets FROM (\n{heads}\n    ) AS h"
+            " ORDER BY {order} FETCH FIRST {most} ROWS WITH TIES\n"
+            "), bounds AS MATERIALIZED (\n"
+            "    SELECT (array_agg(h.key) FILTER (WHERE h.nth = {most}))[1] AS bound,"
+            " count(*) FILTER (WHERE h.is_first) >= least({most}, greatest({shared_by}, max(h.buckets) / 2))"
+            " AS is_shared"
+            " FROM heads AS h\n"
+            "), shared AS MATERIALIZED (\n"
+            "    SELECT h.* FROM heads AS h, bounds AS l WHERE l.is_shared AND h.is_first\n"
             "), heap ({arrays}, bound, length, size, last, {runs}) AS (\n"
-            "    SELECT {first}, (array_agg(h.key) FILTER (WHERE h.nth = {most}))[1:1],"
-            " least(16, b.size), 0, NULL::{type}, {no_runs}\n"
-            "    FROM (SELECT h.* FROM heads AS h ORDER BY h.nth) AS h\n"
+            "    SELECT {first}, (SELECT l.bound FROM bounds AS l),"
+            " least(16, b.size), (SELECT count(*)::integer FROM shared AS h),"
+            " (SELECT h.key FROM shared AS h LIMIT 1), {no_runs}\n"
+            "    FROM (SELECT h.* FROM heads AS h, bounds AS l"
+            " WHERE NOT l.is_shared AND (h.key < l.bound) IS NOT FALSE ORDER BY h.nth) AS h\n"
             "  UNION ALL\n{step}\n"
             "), p AS MATERIALIZED (\n"
             "    SELECT h.run_place AS place, r.* FROM heap AS h, unnest({taken}) AS r ({slots})\n"
+            "  UNION ALL SELECT h.place, {shared} FROM shared AS h\n"
             ")\nSELECT (SELECT h.last FROM heap AS h ORDER BY h.size DESC LIMIT 1) AS last,"
             " (SELECT max(h.size) FROM heap AS h) = 0 AS is_end,\n"
             "    (SELECT array_agg(ROW({columns})::{type} ORDER BY {keys}) FROM (\n{content}\n    ) AS q) AS rows"
         ).format(
             heads=self._heads(),
             # PostgreSQL compares values faster than rows.
-            order=_listed(
-                [*(self._field(SQL("h.key"), v) for v in self.order.keys), SQL("h.place")]
-            ),
+            order=_listed(self._field(SQL("h.key"), v) for v in self.order.keys),
             most=Literal(HEAP + 1),
+            shared_by=Literal(SHARED),
             arrays=_listed(arrays),
             runs=_listed(runs),
             first=_listed(
-                SQL("array_agg(h.{}) FILTER (WHERE h.nth <= {})").format(item, Literal(HEAP))
+                SQL("array_agg(h.{})").format(item)
                 for item in (SQL("key"), SQL("place"), *self.slots)
             ),
             no_runs=_listed(
@@ -132,6 +148,7 @@ class Merging:
             step=self._step(),
             taken=_listed(SQL("h.{}").format(_run(slot)) for slot in self.slots),
             slots=_listed(self.slots),
+            shared=_listed(SQL("h.{}").format(slot) for slot in self.slots),
             columns=_listed(
                 SQL("q.{}").format(Identifier(name))
                 for name in (*self.order.visible, *self.order.keys.values())
@@ -176,10 +193,10 @@ class Merging:
     def _step(self) -> Composed:
         """Return the query that takes the least bucket of the heap `h` and moves it on.
 
-        `cut` is the number of rows behind the first row that belong before the next bucket. A row that the next bucket
-        also has is not among them: as each bucket could take such a row in turn, a full page would never end. The last
-        row that was read is not among them, because it tells where the bucket goes on. `nth` is the number of buckets
-        that go before the bucket afterwards.
+        `cut` is the number of rows behind the first row that belong before the next bucket and the bound. A row that
+        the next bucket also has is not among them: as each bucket could take such a row in turn, a full page would
+        never end. The last row that was read is not among them, because it tells where the bucket goes on. `nth` is the
+        number of buckets that go before the bucket afterwards.
         """
         top = {v: self._field(SQL("h.keys[1]"), v) for v in self.order.keys}
         fetched = []
@@ -207,11 +224,11 @@ class Merging:
             " CASE WHEN c.cut > 0 THEN f.key[c.cut] ELSE h.keys[1] END, {runs}\n"
             "    FROM heap AS h,\n"
             "    LATERAL (SELECT count(*)::integer AS many, {arrays} FROM (\n{fetched}\n    ) AS f) AS f,\n"
-            "    LATERAL (SELECT width_bucket(h.keys[2], f.key) AS to_next OFFSET 0) AS w,\n"
+            "    LATERAL (SELECT CASE WHEN cardinality(h.keys) = 1 THEN h.bound ELSE h.keys[2] END AS next) AS e,\n"
+            "    LATERAL (SELECT width_bucket(e.next, f.key) AS to_next OFFSET 0) AS w,\n"
             "    LATERAL (SELECT coalesce(least(f.many - (f.many = h.length)::integer,"
-            " CASE WHEN cardinality(h.keys) = 1 THEN f.many ELSE"
-            " w.to_next - coalesce((f.key[w.to_next] = h.keys[2])::integer, 0) END), 0) AS cut OFFSET 0) AS c,\n"
-            "    LATERAL (SELECT CASE WHEN f.many > c.cut AND (h.bound IS NULL OR f.key[c.cut + 1] <= h.bound[1])"
+            " w.to_next - coalesce((f.key[w.to_next] = e.next)::integer, 0)), 0) AS cut OFFSET 0) AS c,\n"
+            "    LATERAL (SELECT CASE WHEN f.many > c.cut AND (f.key[c.cut + 1] < h.bound) IS NOT FALSE"
             " THEN width_bucket(f.key[c.cut + 1], h.keys[2:]) END AS nth OFFSET 0) AS n\n"
             "    WHERE cardinality(h.keys) > 0 AND (h.size < b.size OR h.keys[1] = h.last)"
         ).format(

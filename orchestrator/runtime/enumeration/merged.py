@@ -8,7 +8,8 @@ first unread row of each bucket. So a row costs the buckets that contain it, and
 One statement does this. It works in pages, so that it need not keep the heap of a whole enumeration: each page
 opens the buckets behind the last row, takes the first of them into a heap, and merges until the page is full.
 A step of the merge takes the least bucket and reads its rows up to the first row of the next bucket. It reads
-more rows at once while they follow each other in one bucket.
+more rows at once while they follow each other in one bucket. A row that at least half of the buckets contain is a
+page of its own, without a heap.
 
 A row of a bucket is remembered as the places (ctid) of the rows of states that it joins. The content of a page
 is the view's own query over just these rows. Rows with NULL among the grouping columns follow at the end, from
