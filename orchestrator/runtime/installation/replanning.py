@@ -213,7 +213,7 @@ def _replan_one(
     connection.execute("SELECT idivm.hand_over(%s)", [view.id])
     tables.bring_in_line(connection, view.id, fill=False)
     if old is not None or not plan.program.is_stored:
-        _fill(connection, view.id, names, afresh)
+        _fill(connection, plan, names, afresh)
     if feeds.has_feed(connection, view.id):
         feeds.bring_in_line(connection, view.id)
     lost = before - catalog.sources_of(connection, [view.id])
@@ -225,15 +225,20 @@ def _replan_one(
     return old
 
 
-def _fill(connection: Connection[Any], view_id: int, names: Names, afresh: bool) -> None:
+def _fill(connection: Connection[Any], plan: MaintenancePlan, names: Names, afresh: bool) -> None:
     """Fill new states and contents at once: readers would find them empty until the next refresh has computed them.
 
     A content that replaces a damaged one stays empty if its query fails. Spark fills those of views over streams.
     """
-    if streams_below(connection, [view_id]):
+    if streams_below(connection, [names.id]):
         return
-    with suppress(psycopg.DataError) if afresh else nullcontext(), connection.transaction():
-        connection.execute(SQL("SELECT {}(NULL, true)").format(names.refresh))
+    settings, filling = program.fill_states(plan.program, names)
+    with (
+        suppress(psycopg.DataError) if afresh else nullcontext(),
+        connection.transaction(),
+        catalog.with_settings(connection, settings),
+    ):
+        connection.execute(filling)
 
 
 def _possible_plan(
