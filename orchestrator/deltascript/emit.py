@@ -44,7 +44,7 @@ def create_states(program: Program, names: Names, content: bool = True) -> Itera
         if state.role == program.content and isinstance(state, StateTable) and program.column_names:
             query = _typed(program, state, names, query)
         in_line = isinstance(state, StateTable) and bool(state.arrays)
-        room = SQL("")
+        room: Composable = SQL("")
         if isinstance(state, StateTable) and not in_line and _changes_in_place(program, state):
             room = SQL(" WITH (fillfactor = {})").format(Literal(_first_fill_factor(state)))
         yield SQL("CREATE TABLE {}{} AS {} WITH NO DATA").format(
