@@ -201,7 +201,9 @@ def test_a_creation_leaves_no_plans_in_its_session(orc):
     orc.execute("CREATE TABLE t (id int PRIMARY KEY, g int, n int)")
 
     def create(view):
-        orc.create_view(view, f"SELECT g, sum(n), count(*) FROM t WHERE id <> {view[1:]} GROUP BY g")
+        orc.create_view(
+            view, f"SELECT g, sum(n), count(*) FROM t WHERE id <> {view[1:]} GROUP BY g"
+        )
         return orc.connection.execute(
             "SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'CachedPlanSource'"
         ).fetchone()[0]
