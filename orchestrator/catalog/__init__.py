@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         take_settings,
         visible_names,
         visible_relations,
+        with_settings,
     )
     from orchestrator.catalog.sources import (
         Member,
@@ -134,6 +135,7 @@ __all__ = [
     "views_to_replan",
     "visible_names",
     "visible_relations",
+    "with_settings",
 ]
 
 _PARTS = ("relations", "dropped", "objects", "sources", "views")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,17 @@ def take_settings(connection: Connection[Any], settings: Mapping[str, str]) -> N
         "SELECT set_config(s.key, s.value, true) FROM jsonb_each_text(%s) AS s",
         [Jsonb(dict(settings))],
     )
+
+
+@contextmanager
+def with_settings(connection: Connection[Any], settings: Mapping[str, str]) -> Iterator[None]:
+    """Change settings for some statements of a transaction. An error ends the transaction, and so the settings."""
+    before = connection.execute(
+        "SELECT s.key, current_setting(s.key), set_config(s.key, s.value, true) FROM jsonb_each_text(%s) AS s",
+        [Jsonb(dict(settings))],
+    ).fetchall()
+    yield
+    take_settings(connection, {name: value for name, value, _ in before})
 
 
 def relation_oid(connection: Connection[Any], name: Composable) -> int | None:

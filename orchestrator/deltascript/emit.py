@@ -43,13 +43,17 @@ def create_states(program: Program, names: Names, content: bool = True) -> Itera
         query = _defining(state, names, shapes)
         if state.role == program.content and isinstance(state, StateTable) and program.column_names:
             query = _typed(program, state, names, query)
-        yield SQL("CREATE TABLE {} AS {} WITH NO DATA").format(names.state(state.role), query)
+        in_line = isinstance(state, StateTable) and bool(state.arrays)
+        room: Composable = SQL("")
+        if isinstance(state, StateTable) and not in_line and _changes_in_place(program, state):
+            room = SQL(" WITH (fillfactor = {})").format(Literal(_first_fill_factor(state)))
+        yield SQL("CREATE TABLE {}{} AS {} WITH NO DATA").format(
+            names.state(state.role), room, query
+        )
         if not isinstance(state, Shape):
             yield identify_rows(names.state(state.role))
-        if isinstance(state, StateTable) and state.arrays:
+        if isinstance(state, StateTable) and in_line:
             yield _in_line(state, names)
-        elif isinstance(state, StateTable) and _changes_in_place(program, state):
-            yield _with_fill_factor(state, names, _first_fill_factor(state))
         if isinstance(state, StateTable) and state.elements:
             yield _compressed_quickly(state, names)
 
@@ -117,12 +121,6 @@ def _changes_in_place(program: Program, state: State) -> bool:
     return any(not names & indexed for names in changed)
 
 
-def _with_fill_factor(state: State, names: Names, share: int) -> Composed:
-    return SQL("ALTER TABLE {} SET (fillfactor = {})").format(
-        names.state(state.role), Literal(share)
-    )
-
-
 def _typed(program: Program, state: StateTable, names: Names, query: Composable) -> Composed:
     """Return a query with the types of the definition, whose lengths a rewritten query may lose."""
     identifiers = [Identifier(name) for name in program.column_names]
@@ -187,9 +185,8 @@ def index_states(program: Program, names: Names, content: bool = True) -> Iterat
             if state.identity is not None:
                 yield add_key(names.state(state.role), state.identity.row, state.identity.nth)
         elif isinstance(state, StateTable):
-            yield from _index_state(state, names)
-            if _changes_in_place(program, state):
-                yield _with_fill_factor(state, names, FILLED_LATER)
+            in_place = _changes_in_place(program, state)
+            yield from _index_state(state, names, FILLED_LATER if in_place else None)
 
 
 def create_relation(
@@ -259,11 +256,14 @@ def show(
     )
 
 
-def _index_state(state: StateTable, names: Names) -> Iterator[Composed]:
-    """Yield a unique index on the key, and an index for each other lookup of the script."""
+def _index_state(state: StateTable, names: Names, fill_factor: int | None) -> Iterator[Composed]:
+    """Yield a unique index on the key, an index for each other lookup of the script, and a new fill factor."""
     table = names.state(state.role)
+    room = SQL("SET (fillfactor = {})").format(Literal(fill_factor))
+    if fill_factor and (state.nullable or not state.key):
+        yield SQL("ALTER TABLE {} {}").format(table, room)
     if state.key and not state.nullable:
-        yield add_key(table, *state.key)
+        yield add_key(table, *state.key, further=(room,) if fill_factor else ())
     elif state.key:
         yield SQL("CREATE UNIQUE INDEX ON {} ({}) NULLS NOT DISTINCT").format(
             table, _listed(state.key)

@@ -62,8 +62,8 @@ from orchestrator.deltascript.writer import (
 from orchestrator.sqltext import SEARCH_PATH
 
 
-def create_program(program: Program, names: Names) -> Iterator[Composed]:
-    """Yield the statements that create or replace the refresh function.
+def create_program(program: Program, names: Names, block: str | None = None) -> Iterator[Composed]:
+    """Yield the statements that create or replace the refresh function. `block` is its block if it is known.
 
     It runs with the settings of the view's creator. It returns the number of rows that it changed,
     the kind of the refresh (NULL if there were no changes), and which of the transaction's own
@@ -74,19 +74,18 @@ def create_program(program: Program, names: Names) -> Iterator[Composed]:
         SQL("SET {} = {}\n").format(Identifier(setting), Literal(value))
         for setting, value in program.settings
     )
+    own = SQL("".join(f"SET {setting} = {value}\n" for setting, value in _settings(program, names)))
     yield SQL(
         "CREATE FUNCTION {}(since idivm.watermark, rebuild boolean, content_only boolean DEFAULT false,\n"
         '    OUT changed bigint, OUT kind "char", OUT marks jsonb)\n'
         "LANGUAGE plpgsql SECURITY DEFINER\nSET search_path = {}\n"
-        # If a policy hid rows from the owner, the stored content would be wrong for every reader.
-        "SET row_security = off\n"
         "{}{}AS {}"
     ).format(
         names.refresh,
         SQL(SEARCH_PATH),
-        _settings(program, names),
+        own,
         settings,
-        function_body(SQL(program_text(program, names))),
+        function_body(SQL(_PRAGMA + (block or program_block(program, names)))),
     )
     if program.content_stands_alone:
         yield SQL(
@@ -98,8 +97,30 @@ def create_program(program: Program, names: Names) -> Iterator[Composed]:
         )
 
 
-def program_text(program: Program, names: Names) -> str:
-    """Return the body of the refresh function."""
+def fill_states(
+    program: Program, names: Names, block: str | None = None
+) -> tuple[dict[str, str], Composed]:
+    """Return settings, and a statement that computes the states with them as a requested rebuild does.
+
+    A session keeps the plans of a function until it ends, and each DDL statement then goes through all of them. The
+    plans of this statement end with it.
+    """
+    arguments = (
+        "since idivm.watermark; rebuild boolean := true; content_only boolean := false;",
+        'changed bigint; kind "char"; marks jsonb;',
+    )
+    text = SQL(_PRAGMA + "DECLARE\n{}\nBEGIN\n{};\nEND\n").format(
+        SQL("\n").join(map(SQL, arguments)), SQL(block or program_block(program, names))
+    )
+    settings = {**dict(_settings(program, names)), **dict(program.settings)}
+    return settings, SQL("DO {}").format(function_body(text))
+
+
+_PRAGMA = "#variable_conflict use_column\n"
+
+
+def program_block(program: Program, names: Names) -> str:
+    """Return the block that is the body of the refresh function."""
     attempts = any(isinstance(step, Assign) for step in program.script)
     body: Lines = [*recompute(program, names, attempts)]
     if attempts:
@@ -116,7 +137,6 @@ def program_text(program: Program, names: Names) -> str:
     content, definition = stored(names, program.content), defined(names)
     return written(
         [
-            SQL("#variable_conflict use_column"),
             SQL("-- Keeps {} equal to the rows of {}; strategy {}.").format(
                 _in_a_comment(content), _in_a_comment(definition), SQL(program.strategy)
             ),
@@ -175,23 +195,24 @@ def _holds_any(variables: tuple[str, ...]) -> Composed:
     return listed((SQL("{} IS NOT NULL").format(name(variable)) for variable in variables), " OR ")
 
 
-def _settings(program: Program, names: Names) -> SQL:
-    """Return the settings with which the function starts; reading a large diff changes them."""
+def _settings(program: Program, names: Names) -> Iterator[tuple[str, str]]:
+    """Yield the settings with which the function starts; reading a large diff changes them."""
     reads = any(isinstance(step, ReadChanges) for step in program.script)
-    settings = ["plan_cache_mode = force_generic_plan"] if reads else []
+    # If a policy hid rows from the owner, the stored content would be wrong for every reader.
+    yield "row_security", "off"
+    if reads:
+        yield "plan_cache_mode", "force_generic_plan"
     # Statements that fill variables or tables do not run in parallel, but would be planned for it.
-    settings.append("max_parallel_workers_per_gather = 0")
+    yield "max_parallel_workers_per_gather", "0"
     if reads and names.sorts_before:
         # Reading a log counts its distinct keys, which are far fewer than its rows.
-        settings.append("enable_presorted_aggregate = off")
+        yield "enable_presorted_aggregate", "off"
     if program.by_lookups:
         # A disabled method counts as very expensive, so its plans would be compiled just in time.
         # Frequent values make hash tables larger than statistics predict.
-        settings += ["join_collapse_limit = 1", "jit = off", "hash_mem_multiplier = 8"]
-        settings += [
-            f"{setting} = {value}" for setting, _, value in HASHING if setting not in FREELY
-        ]
-        settings += [f"{setting} = off" for setting in (*FREELY, NEVER)]
+        yield from (("join_collapse_limit", "1"), ("jit", "off"), ("hash_mem_multiplier", "8"))
+        yield from ((setting, value) for setting, _, value in HASHING if setting not in FREELY)
+        yield from ((setting, "off") for setting in (*FREELY, NEVER))
     else:
         steps = [step for step in program.script if isinstance(step, Apply)]
         switched: list[str] = []
@@ -205,10 +226,9 @@ def _settings(program: Program, names: Names) -> SQL:
             looked_up(step.query) for step in program.script if isinstance(step, Apply | Assign)
         ):
             # A disabled method counts as very expensive, as above.
-            settings.append("jit = off")
+            yield "jit", "off"
             switched.append("enable_nestloop")
-        settings += [f"{setting} = on" for setting in dict.fromkeys(switched)]
-    return SQL("".join(f"SET {setting}\n" for setting in settings))
+        yield from ((setting, "on") for setting in dict.fromkeys(switched))
 
 
 def _declarations(program: Program, names: Names) -> Code:

@@ -77,12 +77,11 @@ CREATE OR REPLACE FUNCTION idivm.refuse_recycled_log(view_ids integer[]) RETURNS
 AS $$
 BEGIN
     IF EXISTS (
-        SELECT FROM idivm.view_sources vs
+        SELECT FROM (SELECT DISTINCT vs.source FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id) AS read
         CROSS JOIN LATERAL (VALUES ('_a'), ('_b')) AS segment(suffix)
-        JOIN pg_class c ON c.relname = 's' || vs.source || segment.suffix
+        JOIN pg_class c ON c.relname = 's' || read.source || segment.suffix
                        AND c.relnamespace = 'idivm_log'::regnamespace
-        WHERE vs.view = ANY (view_ids)
-          AND pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode
+        WHERE pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode
     ) THEN
         RAISE EXCEPTION 'the change log was collected after this transaction took its snapshot'
             USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';

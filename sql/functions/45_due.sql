@@ -175,7 +175,8 @@ BEGIN
     END IF;
     BEGIN
         SELECT d.due, d.drifted INTO due, drifted
-        FROM idivm.due_and_drifted(ordered, CASE WHEN ordered <@ view_ids THEN pending END) AS d;
+        -- The order holds the given views, and those below them.
+        FROM idivm.due_and_drifted(ordered, CASE WHEN cardinality(ordered) <= cardinality(view_ids) THEN pending END) AS d;
         due := due || ARRAY(
             -- Of a table that is gone, has_table_privilege knows nothing. Rights of others are checked each time.
             SELECT v.id FROM unnest(ordered) AS id JOIN idivm.views v USING (id)

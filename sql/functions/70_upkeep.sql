@@ -95,9 +95,10 @@ DECLARE
     log record;
     turned integer[];
 BEGIN
+    PERFORM idivm.plan_for_many(view_ids);
     FOR log IN
         SELECT s.source, numbers, pg_sequence_last_value(numbers::oid) >> 32 AS turn, sizes
-        FROM (SELECT DISTINCT vs.source FROM idivm.view_sources vs WHERE vs.view = ANY (view_ids)) AS s
+        FROM (SELECT DISTINCT vs.source FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id) AS s
         CROSS JOIN LATERAL (
             SELECT to_regclass('idivm_log.s' || s.source || '_seq') AS numbers,
                    ARRAY[pg_relation_size(to_regclass('idivm_log.s' || s.source || '_a')),
@@ -550,21 +551,24 @@ CREATE OR REPLACE FUNCTION idivm.collectable(view_ids integer[], pages integer D
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
+    PERFORM idivm.plan_for_many(view_ids);
     RETURN QUERY
     WITH logs AS MATERIALIZED (
         SELECT s.source, (coalesce(pg_sequence_last_value(to_regclass('idivm_log.s' || s.source || '_seq')::oid), 0) >> 32) & 1 AS turn,
                coalesce(pg_relation_size(to_regclass('idivm_log.s' || s.source || '_a')), 0) AS a,
                coalesce(pg_relation_size(to_regclass('idivm_log.s' || s.source || '_b')), 0) AS b
-        FROM (SELECT DISTINCT vs.source FROM idivm.view_sources vs WHERE vs.view = ANY (view_ids)) AS s
+        FROM (SELECT DISTINCT vs.source FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id) AS s
     )
     SELECT l.source FROM logs l
     WHERE CASE l.turn WHEN 0 THEN l.b ELSE l.a END > 0
        OR CASE l.turn WHEN 0 THEN l.a ELSE l.b END >= pages * current_setting('block_size')::bigint
        OR (SELECT sum(log.a + log.b) FROM logs log)
-          > least(pg_size_bytes(coalesce(idivm.database_setting('idivm.log_limit'), '1GB')),
-                  (SELECT min(pg_size_bytes(v.options ->> 'log_limit')) FROM idivm.views v
-                   WHERE v.options ? 'log_limit'
-                     AND EXISTS (SELECT FROM idivm.view_sources vs JOIN logs log USING (source) WHERE vs.view = v.id)))
+          > (SELECT least(
+                 pg_size_bytes(coalesce(idivm.database_setting('idivm.log_limit'), '1GB')),
+                 -- Few views have a limit of their own.
+                 (SELECT min(pg_size_bytes(v.own))
+                  FROM (SELECT id, options ->> 'log_limit' AS own FROM idivm.views WHERE options ? 'log_limit' OFFSET 0) AS v
+                  WHERE EXISTS (SELECT FROM idivm.view_sources vs JOIN logs log USING (source) WHERE vs.view = v.id))))
     ORDER BY l.source;
 END
 $$;

@@ -194,3 +194,20 @@ def test_sums_of_numbers_with_a_scale_are_exact_in_value_and_scale(shop):
                 )
             )
             assert actual == wanted
+
+
+def test_a_creation_leaves_no_plans_in_its_session(orc):
+    """Each DDL statement goes through all plans of its session."""
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, g int, n int)")
+
+    def create(view):
+        orc.create_view(
+            view, f"SELECT g, sum(n), count(*) FROM t WHERE id <> {view[1:]} GROUP BY g"
+        )
+        return orc.connection.execute(
+            "SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'CachedPlanSource'"
+        ).fetchone()[0]
+
+    # The driver prepares a statement that it executes for the sixth time.
+    plans = [create(f"v{number}") for number in range(9)]
+    assert plans[-1] == plans[-2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
@@ -92,8 +93,8 @@ def identify_rows(table: Composable) -> Composed:
     return SQL("ALTER TABLE {} REPLICA IDENTITY FULL").format(table)
 
 
-def add_key(table: Composable, *columns: str) -> Composed:
-    """Return the statement that adds a primary key, which then identifies the rows."""
-    return SQL("ALTER TABLE {} ADD PRIMARY KEY ({}), REPLICA IDENTITY DEFAULT").format(
-        table, SQL(", ").join(map(Identifier, columns))
-    )
+def add_key(table: Composable, *columns: str, further: Sequence[Composable] = ()) -> Composed:
+    """Return the statement that adds a primary key, which then identifies the rows, and changes the table further."""
+    key = SQL("ADD PRIMARY KEY ({})").format(SQL(", ").join(map(Identifier, columns)))
+    changes = SQL(", ").join((key, SQL("REPLICA IDENTITY DEFAULT"), *further))
+    return SQL("ALTER TABLE {} {}").format(table, changes)

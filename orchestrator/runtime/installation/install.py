@@ -368,7 +368,8 @@ def _fill(
                 catalog.take_settings(connection, dict(plan.program.settings))
                 for statement in emit.create_states(plan.program, names):
                     connection.execute(statement)
-                for statement in program.create_program(plan.program, names):
+                block = program.program_block(plan.program, names)
+                for statement in program.create_program(plan.program, names, block):
                     connection.execute(statement)
                 if content_only:
                     connection.execute("SET LOCAL row_security = off")
@@ -376,7 +377,9 @@ def _fill(
                         connection.execute(statement)
                     connection.execute("SET LOCAL row_security TO DEFAULT")
                 else:
-                    connection.execute(SQL("SELECT {}(NULL, true)").format(names.refresh))
+                    settings, filling = program.fill_states(plan.program, names, block)
+                    with catalog.with_settings(connection, settings):
+                        connection.execute(filling)
             progress.reach(connection, names.view, "index")
             for statement in emit.index_states(plan.program, names):
                 connection.execute(statement)

@@ -228,7 +228,8 @@ def _replan_one(
 def _fill(connection: Connection[Any], view_id: int, names: Names, afresh: bool) -> None:
     """Fill new states and contents at once: readers would find them empty until the next refresh has computed them.
 
-    A content that replaces a damaged one stays empty if its query fails. Spark fills those of views over streams.
+    The function runs as the view's owner. A content that replaces a damaged one stays empty if its query fails.
+    Spark fills those of views over streams.
     """
     if streams_below(connection, [view_id]):
         return
