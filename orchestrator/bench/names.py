@@ -408,6 +408,9 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     kind.add_argument(
         "--temporal", action="store_true", help="compare rows with a time that moves, in each case"
     )
+    kind.add_argument(
+        "--wal", action="store_true", help="capture tables from the WAL, and switch to it and back"
+    )
     sub.add_argument("--in-c", action="store_true", help="test the C forms of functions")
     sub.add_argument("--replay", type=Path, metavar="JSON", help="run this saved case")
     sub.add_argument(
