@@ -237,6 +237,23 @@ END
 $$;
 COMMENT ON FUNCTION idivm.leave_wal(integer) IS 'stops reading the changes of a table from the WAL';
 
+-- Undo the first half of changes to the WAL that were interrupted: the table is published, and its triggers still capture it.
+CREATE OR REPLACE FUNCTION idivm.end_switches() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    half_way integer[] := ARRAY(SELECT DISTINCT m.source FROM idivm.source_members m JOIN idivm.sources s ON s.id = m.source
+                                WHERE m.identity IS NOT NULL AND s.wal_since IS NULL ORDER BY m.source);
+BEGIN
+    IF half_way <> '{}' AND pg_try_advisory_xact_lock(idivm.lock_class(), idivm.wal_lock()) THEN
+        PERFORM idivm.leave_wal(m.source)
+        FROM (SELECT DISTINCT m.source FROM idivm.source_members m JOIN idivm.sources s ON s.id = m.source
+              WHERE m.source = ANY (half_way) AND m.identity IS NOT NULL AND s.wal_since IS NULL ORDER BY m.source) AS m;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.end_switches() IS 'undoes interrupted changes of where a table is captured from';
+
 -- Drop the slot after the last table has left: a slot that nobody reads keeps the WAL. A slot is not transactional, so the
 -- next command looks again.
 CREATE OR REPLACE FUNCTION idivm.drop_unused_slot() RETURNS void

@@ -16,6 +16,7 @@ from stepping import until
 
 import orchestrator
 from orchestrator.api import Orchestrator
+from orchestrator.catalog import wal
 from orchestrator.errors import IdivmError
 from orchestrator.runtime.refresh import RefreshError
 from orchestrator.runtime.wal import reading
@@ -392,3 +393,26 @@ def test_a_view_that_fails_keeps_its_changes(orc: Orchestrator, writer: Connecti
         orc.refresh()
     writer.execute("UPDATE t SET n = 4 WHERE id = 1")
     right(orc)
+
+
+def test_a_switch_whose_session_ends_is_undone(
+    own: str, orc: Orchestrator, writer: Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for table in ("t", "bag"):
+        orc.capture(table, "triggers")
+    create_slot = wal.create_slot
+
+    def end(connection: Connection[Any], slot: str) -> None:
+        create_slot(connection, slot)
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    monkeypatch.setattr(wal, "create_slot", end)
+    with orchestrator.connect(own) as other, pytest.raises(IdivmError):
+        other.capture("t", "wal")
+    assert scalar(writer, "SELECT relreplident FROM pg_class WHERE oid = 't'::regclass") == "f"
+    writer.execute("INSERT INTO t VALUES (300, 1, 1, 'b')")
+    right(orc)
+    writer.execute("SELECT idivm.drop_orphans()")
+    assert scalar(writer, "SELECT relreplident FROM pg_class WHERE oid = 't'::regclass") == "d"
+    left = "SELECT (SELECT count(*) FROM pg_publication_rel), (SELECT count(*) FROM pg_replication_slots)"
+    assert writer.execute(sql.SQL(left)).fetchone() == (0, 0)

@@ -331,7 +331,6 @@ def create_slot(connection: Connection[Any], slot: str) -> None:
         ).format(Literal(slot), SQL(options))
     ).fetchone()
     assert row is not None
-    connection.execute("INSERT INTO idivm.wal_slots (slot) VALUES (%s)", [slot])
     note_position(connection, slot, row[0])
 
 
@@ -350,3 +349,5 @@ def empty_log(connection: Connection[Any], source_id: int) -> None:
         connection.execute(
             SQL("DELETE FROM {}").format(Identifier("idivm_log", f"s{source_id}_{segment}"))
         )
+    # If this is interrupted, the row says that the slot may be dropped.
+    connection.execute("INSERT INTO idivm.wal_slots (slot) VALUES (%s)", [slot])
