@@ -233,6 +233,14 @@ def test_plain_sql_recomputes_and_refuses_own_changes(
     assert scalar(writer, state) == "fresh"
 
 
+def test_a_status_decodes_the_wal_once(orc: Orchestrator, writer: Connection[Any]) -> None:
+    with writer.transaction():
+        writer.execute("SET LOCAL track_functions = 'pl'")
+        assert scalar(writer, "SELECT count(*) FROM idivm.status") == 4
+        calls = "SELECT calls FROM pg_stat_xact_user_functions WHERE funcname = 'has_unread_wal'"
+        assert scalar(writer, calls) == 1
+
+
 def test_a_setting_alone_does_not_say_that_the_wal_was_read(
     own: str, orc: Orchestrator, writer: Connection[Any]
 ) -> None:
