@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import psycopg
 from psycopg import Connection
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
@@ -135,6 +137,43 @@ def flush_by_commit(connection: Connection[Any]) -> None:
         connection.execute(
             "SELECT set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'idivm', '')"
         )
+
+
+def decoded_again(connection: Connection[Any]) -> int:
+    """Return how many bytes of WAL before its end the slot begins to decode."""
+    row = connection.execute(
+        "SELECT (pg_current_wal_insert_lsn() - r.restart_lsn)::bigint FROM idivm.wal_slots w"
+        " JOIN pg_replication_slots r ON r.slot_name = w.slot AND r.restart_lsn IS NOT NULL"
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def list_transactions(connection: Connection[Any]) -> None:
+    """Have the WAL list the running transactions, so that decoding can begin there.
+
+    Superusers may ask for it from PostgreSQL 16 on. For others, the creation of a temporary slot begins so.
+    """
+    row = connection.execute(
+        "SELECT has_function_privilege(to_regprocedure('pg_catalog.pg_log_standby_snapshot()'), 'EXECUTE')"
+    ).fetchone()
+    if row == (True,):
+        connection.execute("SELECT pg_log_standby_snapshot()")
+        return
+    with suppress(psycopg.Error), connection.transaction():
+        # The creation then waits for the transactions, which nobody needs.
+        connection.execute("SELECT set_config('lock_timeout', '10ms', true)")
+        connection.execute(
+            "SELECT pg_drop_replication_slot(s.slot_name) FROM idivm.wal_slots w,"
+            " pg_create_logical_replication_slot(w.slot || '_start', 'pgoutput', true) AS s"
+        )
+
+
+def is_flushed(connection: Connection[Any]) -> bool:
+    """Return whether the whole WAL is written out."""
+    row = connection.execute(
+        "SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()"
+    ).fetchone()
+    return row == (True,)
 
 
 def flushed(connection: Connection[Any]) -> int:
@@ -323,6 +362,8 @@ def create_slot(connection: Connection[Any], slot: str) -> None:
         "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
         [slot],
     )
+    # If this is interrupted, the row says that the slot may be dropped.
+    connection.execute("INSERT INTO idivm.wal_slots (slot) VALUES (%s)", [slot])
     # A standby that takes over has the slot too.
     options = ", failover => true" if connection.info.server_version >= 170000 else ""
     row = connection.execute(
@@ -349,5 +390,3 @@ def empty_log(connection: Connection[Any], source_id: int) -> None:
         connection.execute(
             SQL("DELETE FROM {}").format(Identifier("idivm_log", f"s{source_id}_{segment}"))
         )
-    # If this is interrupted, the row says that the slot may be dropped.
-    connection.execute("INSERT INTO idivm.wal_slots (slot) VALUES (%s)", [slot])
