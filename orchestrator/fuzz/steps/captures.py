@@ -44,10 +44,12 @@ class Captures:
         """Take tables, whose changes are captured by triggers."""
         self.rng = rng
         self.models = models
+        self.fitting = [m for m in models if not (m.partitioned_by or m.inherited)] or models
 
     def switch(self, share: float = 0.65) -> Capture:
         """Return the step that captures a table from the WAL in this share of calls, or else by triggers."""
-        name = self.rng.choice(self.models).name.as_string(None)
+        models = self.fitting if self.rng.random() < 0.9 else self.models
+        name = self.rng.choice(models).name.as_string(None)
         return Capture(name, "wal" if self.rng.random() < share else "triggers")
 
     def between(self, steps: Iterable[Step]) -> list[Step]:
@@ -77,7 +79,7 @@ class Captures:
         return [_alone(self.rng.choice(LOSSES))]
 
     def _alteration(self) -> Composed:
-        table = self.rng.choice(self.models).name
+        table = self.rng.choice(self.fitting).name
         altered = self.rng.choice(_TABLES).format(publication=Identifier(PUBLICATION), table=table)
         name = Literal(table.as_string(None))
         return SQL("DO {}").format(Literal(_WHILE_IN_WAL.format(name, altered).as_string(None)))
