@@ -44,7 +44,7 @@ class Captures:
         """Take tables, whose changes are captured by triggers."""
         self.rng = rng
         self.models = models
-        self.fitting = [m for m in models if not (m.partitioned_by or m.inherited)] or models
+        self.fitting = [m for m in models if _fits(m)] or models
 
     def switch(self, share: float = 0.65) -> Capture:
         """Return the step that captures a table from the WAL in this share of calls, or else by triggers."""
@@ -92,6 +92,11 @@ class Captures:
         mixed = [*storm.refreshes, *acts]
         self.rng.shuffle(mixed)
         return replace(storm, refreshes=tuple(mixed))
+
+
+def _fits(model: Model) -> bool:
+    """Return whether a table can probably be captured from the WAL."""
+    return not model.inherited and (not model.partitioned_by or model.key_kind == "primary")
 
 
 def _alone(statement: Composed) -> Alone:

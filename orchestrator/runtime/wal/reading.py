@@ -132,7 +132,9 @@ def _is_flushed(connection: Connection[Any], state: Reading) -> bool:
 def _read(connection: Connection[Any], state: Reading) -> int:
     """Log all transactions from the last position to the end. Return the position from then on."""
     members = wal.members(connection)
-    logs = {member.source: _Log(connection, member) for member in members.values()}
+    # If one of the partitions of a table is new, the log says that the table may have any rows.
+    ordered = sorted(members.values(), key=lambda member: member.is_altered)
+    logs = {member.source: _Log(connection, member) for member in ordered}
     kept = _set(connection, {**_SETTINGS, "client_encoding": _server_encoding(connection)})
     try:
         changed = _decode(connection, state, members, logs)
