@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,8 +31,6 @@ from orchestrator.fuzz.generate import generate
 from orchestrator.fuzz.outcome import Outcome
 from orchestrator.fuzz.runner import Runner
 from orchestrator.fuzz.script import script
-
-REGRESSIONS = sorted((Path(__file__).parent / "regressions" / "wal").glob("*.json"))
 
 pytestmark = pytest.mark.integration
 
@@ -97,8 +94,3 @@ def test_changes_that_nobody_reads_are_found(runner: Runner) -> None:
 @pytest.mark.sampled(1)
 def test_fixed_seeds(runner: Runner, seed: int) -> None:
     holds(runner, generate(seed, wal=True))
-
-
-@pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
-def test_what_failed_once(runner: Runner, path: Path) -> None:
-    holds(runner, from_json(path.read_text()))
