@@ -43,6 +43,7 @@ def run(
     cases: int | None = None,
     loads: bool = False,
     temporal: bool = False,
+    wal: bool = False,
     replay: Path | None = None,
     save: Path | None = None,
     as_json: bool = False,
@@ -51,8 +52,9 @@ def run(
 
     The user must be allowed to create databases and end backends on the server, best as a
     superuser: every run has its own databases. `cases` limits the number of cases, `loads` adds
-    loads to each case, `temporal` moves the time in each case, and `replay` runs a saved case
-    instead. `save` names a folder for the shrunken case of every failure, as JSON. The databases
+    loads to each case, `temporal` moves the time in each case, `wal` captures tables from the WAL,
+    which the server must be able to decode, and `replay` runs a saved case instead. `save` names a
+    folder for the shrunken case of every failure, as JSON. The databases
     alternate between the encodings and locales.
     """
     _known("strategy", strategies, STRATEGIES)
@@ -62,13 +64,17 @@ def run(
     target = dsn or default_dsn()
     kinds = [("", "")]
     with explained("Fuzzing"), psycopg.connect(target, autocommit=True) as connection:
+        if wal and connection.execute("SHOW wal_level").fetchone() != ("logical",):
+            raise UsageError("The server has wal_level below logical: omit --dsn.")
         version = connection.info.parameter_status("server_version")
         if encodings or locales:
             kinds = combinations(connection, encodings or ["UTF8"], locales or ["C"])
     given = (
         iter([_saved(replay)])
         if replay
-        else _cases(first, strategies or STRATEGIES, modes or tuple(MODES), kinds, loads, temporal)
+        else _cases(
+            first, strategies or STRATEGIES, modes or tuple(MODES), kinds, loads, temporal, wal
+        )
     )
     if not as_json:
         print(f"fuzz: PostgreSQL {version}, seeds from {first}, {minutes:g} minutes", flush=True)
@@ -127,11 +133,12 @@ def _cases(
     kinds: Sequence[tuple[str, str]],
     loads: bool,
     temporal: bool,
+    wal: bool,
 ) -> Iterator[Case]:
     share = 1 if temporal else TEMPORAL_SHARE
     for seed in itertools.count(first):
         kind = kinds[(seed - first) // TURN % len(kinds)]
-        yield in_database(generate(seed, strategies, modes, loads, share), *kind)
+        yield in_database(generate(seed, strategies, modes, loads, share, wal), *kind)
 
 
 def _saved(path: Path) -> Case:

@@ -402,12 +402,11 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         help="locales of databases, with the provider if it is not libc, as C icu:de builtin:C.UTF-8",
     )
     kind = sub.add_mutually_exclusive_group()
-    kind.add_argument(
-        "--load", action="store_true", help="load files and databases too (needs Java)"
-    )
+    kind.add_argument("--load", action="store_true", help="load files and databases (needs Java)")
     kind.add_argument(
         "--temporal", action="store_true", help="compare rows with a time that moves, in each case"
     )
+    kind.add_argument("--wal", action="store_true", help="switch capture to the WAL and back")
     sub.add_argument("--in-c", action="store_true", help="test the C forms of functions")
     sub.add_argument("--replay", type=Path, metavar="JSON", help="run this saved case")
     sub.add_argument(

@@ -59,6 +59,8 @@ _LOOK = """
            EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.with_data AND NOT u.paused AND (
                u.refused_at IS NULL OR u.refused_at < clock_timestamp() - interval '5 min')),
            extract(epoch FROM idivm.clock())::double precision,
+           CASE WHEN bool_or(s.wal_since IS NOT NULL) OVER () THEN pg_current_wal_insert_lsn()::text END,
+           s.wal_since IS NOT NULL,
            s.id, coalesce(pg_sequence_last_value(to_regclass('idivm_log.s' || s.id || '_seq')::oid), 0),
            ARRAY(SELECT w.writer FROM writers w
                  WHERE w.relation = to_regclass('idivm_log.s' || s.id || '_a')
@@ -129,6 +131,10 @@ class Look:
     """Whether views wait to be planned."""
     now: float
     """The time that refreshes take, in seconds since 1970."""
+    wal: str | None
+    """The end of the WAL, if changes of a table are read from it."""
+    in_wal: frozenset[int]
+    """The sources whose changes are read from the WAL."""
     logs: dict[int, tuple[int, frozenset[str]]]
     """For each source: the number of its last statement, and the transactions that are writing its log."""
 
@@ -163,9 +169,10 @@ def look(connection: Connection[Any]) -> Look:
     except InternalError_:
         # A log was dropped while this query waited for it. The second query no longer finds it.
         rows = connection.execute(_LOOK).fetchall()
-    logs = {row[4]: (row[5], frozenset(row[6])) for row in rows if row[4] is not None}
-    views, gates, to_plan, now = rows[0][:4]
-    return Look(views, gates, to_plan, now, logs)
+    logs = {row[6]: (row[7], frozenset(row[8])) for row in rows if row[6] is not None}
+    in_wal = frozenset(row[6] for row in rows if row[5])
+    views, gates, to_plan, now, wal = rows[0][:5]
+    return Look(views, gates, to_plan, now, wal, in_wal, logs)
 
 
 def quiet_until(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, float | None]:

@@ -121,8 +121,8 @@ _VIEWS = SQL("""
         SELECT array_agg(v.id) AS ids FROM idivm.views v WHERE {}
     ), near AS MATERIALIZED (
         SELECT idivm.troubled_views(ids) AS troubled, idivm.pending_views(ids) AS due, idivm.upper_views(ids) AS upper,
-               idivm.views_missing_wal(ids) AS unread, idivm.log_limit('{{}}') AS log_limit,
-               idivm.log_action('{{}}') AS on_log_limit
+               idivm.views_missing_wal(ARRAY(SELECT v.id FROM idivm.views v)) AS unread,
+               idivm.log_limit('{{}}') AS log_limit, idivm.log_action('{{}}') AS on_log_limit
         FROM chosen WHERE ids IS NOT NULL
     ), logs AS MATERIALIZED (
         SELECT s.id AS source, coalesce(below.relation, s.relation)::text AS name, s.relation,
@@ -141,7 +141,7 @@ _VIEWS = SQL("""
            v.state::text, v.read_from::text, used.sources, v.created_at,
            CASE WHEN v.status = 'ready' AND v.id IN (SELECT unnest(near.due) FROM near)
                 THEN idivm.pending_changes(v.id) ELSE 0 END AS pending, v.id = ANY (near.unread) AS misses_wal,
-           CASE WHEN v.id = ANY (near.upper) THEN idivm.stale_below(v.id) ELSE '{{}}' END AS stale_below,
+           CASE WHEN v.id = ANY (near.upper) THEN idivm.stale_below(v.id, near.unread) ELSE '{{}}' END AS stale_below,
            w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
            coalesce(w.seconds, 0) AS seconds, coalesce(w.total_seconds, 0) AS total_seconds,
            coalesce(w.recomputed, false) AS recomputed,

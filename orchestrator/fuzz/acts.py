@@ -13,15 +13,16 @@ from psycopg.sql import SQL, Literal
 from orchestrator import catalog
 from orchestrator.api import Orchestrator
 from orchestrator.catalog.search_path import pinned
-from orchestrator.errors import DatabaseError, UsageError
+from orchestrator.errors import DatabaseError, IdivmError, NotFoundError, UsageError
 from orchestrator.fuzz import ranked
-from orchestrator.fuzz.case import Statement, Transaction, View
+from orchestrator.fuzz.case import Capture, ReadWal, Statement, Transaction, View
 from orchestrator.fuzz.options import MODES
-from orchestrator.fuzz.outcome import CaseError, Outcome, failed
+from orchestrator.fuzz.outcome import CaseError, Outcome, code_of, failed
 from orchestrator.fuzz.replay import Replicas
 from orchestrator.fuzz.script import refresh_statement
 from orchestrator.fuzz.workspace import Workspace
 from orchestrator.runtime.installation.replanning import follow
+from orchestrator.runtime.refresh import read_wal
 
 CONTENDED = ("55P03", "40P01", "40001")
 """Errors of a statement while others hold locks: lock timeout, deadlock, serialization failure."""
@@ -31,6 +32,11 @@ _NO_ANSWER = ("21", "22", "53", "54")
 
 _KEEPING = "idivm.refresh_synchronous"
 """The context of an error that arose while a writer maintained a view."""
+
+_UNSUPPORTED = "0A000"
+
+_OWN_WAL = "whose changes are read from the WAL after the commit"
+"""A refresh cannot apply changes of its own transaction that are in the WAL."""
 
 _PRODUCT = re.compile(r'\bidivm(_log|_state|_def)?"?\.')
 """An object of idivm in the context of an error."""
@@ -124,9 +130,11 @@ class Acts:
             else:
                 answer = connection.execute(SQL(statement.sql))
             if statement.refreshes:
-                self._require_refreshed(connection, statement.refreshes, answer.fetchall())
+                is_done = self._require_refreshed(
+                    connection, statement.refreshes, answer.fetchall()
+                )
                 self.outcome.counts["refreshes"] += 1
-                if not self.storming:
+                if is_done and not self.storming:
                     self.space.compare_within(connection, [statement.refreshes])
                     self.outcome.counts["comparisons"] += 1
         except psycopg.Error as error:
@@ -138,16 +146,21 @@ class Acts:
 
     def _require_refreshed(
         self, connection: Connection[Any], view: str, answer: Sequence[tuple[Any, ...]]
-    ) -> None:
+    ) -> bool:
         """Raise an error that `idivm.refresh()` reports in its last column while it continues.
+
+        Return False if the view can only be refreshed after the transaction.
 
         The query may fail as well, for rows that only this transaction sees.
         """
         reasons = [reason for *_, reason in answer if reason is not None]
-        if reasons:
+        if any(_OWN_WAL in reason for reason in reasons):
+            self.outcome.counts["left to a refresh after the commit"] += 1
+        elif reasons:
             with connection.transaction(force_rollback=True):
                 self.space.need_answers([view], connection)
             raise psycopg.errors.ObjectNotInPrerequisiteState("; ".join(reasons))
+        return not reasons
 
     def tolerate(self, kind: str, error: psycopg.Error) -> None:
         """Ignore errors that users' statements may meet, and raise those that idivm caused."""
@@ -196,6 +209,25 @@ class Acts:
         else:
             orc.refresh(*names, jobs=2 if how == "jobs" else 1)
         return []
+
+    def capture(self, orc: Orchestrator, step: Capture | ReadWal) -> None:
+        """Change from where a table is captured, if idivm does not refuse it, or read the WAL."""
+        what = "read" if isinstance(step, ReadWal) else f"capture from {step.way}"
+        try:
+            if isinstance(step, ReadWal):
+                read_wal(orc.connection)
+            else:
+                orc.capture(step.table, step.way)
+            self.outcome.counts[what] += 1
+        except (NotFoundError, UsageError):
+            self.outcome.counts[f"{what} refused"] += 1
+        except (IdivmError, psycopg.Error) as error:
+            if code_of(error) == _UNSUPPORTED:
+                self.outcome.counts[f"{what} refused"] += 1
+                return
+            if code_of(error) not in CONTENDED or not (self.space.late or self.storming):
+                raise failed(what, error) from error
+            self.outcome.counts[f"{what} given up"] += 1
 
     def planned_again(self, orc: Orchestrator) -> list[str]:
         """Plan views again, as a refresh does first, and return those with another content: readers see it already.

@@ -100,12 +100,26 @@ class LateEnd:
 
 
 @dataclass(frozen=True)
+class Capture:
+    """The changes of a table are captured from the "wal" or by "triggers" from now on."""
+
+    table: str
+    way: str
+
+
+@dataclass(frozen=True)
+class ReadWal:
+    """The WAL is read into the logs without a refresh, as `idivm serve` does."""
+
+
+@dataclass(frozen=True)
 class Crash:
-    """A refresh (or, with `view`, a creation) that a timeout or a kill of its backend interrupts."""
+    """A refresh (or, with `view`, a creation, or a `capture`) that a timeout or a kill of its backend interrupts."""
 
     how: str
     milliseconds: int
     view: View | None = None
+    capture: Capture | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +141,7 @@ class Storm:
     """Concurrent writers and refreshers; the result depends on which comes first."""
 
     writers: tuple[tuple[Transaction, ...], ...]
-    refreshes: tuple[Refresh, ...]
+    refreshes: tuple[Refresh | Capture | ReadWal, ...]
 
 
 @dataclass(frozen=True)
@@ -178,6 +192,8 @@ Step: TypeAlias = (
     | Recreate
     | Late
     | LateEnd
+    | Capture
+    | ReadWal
     | Crash
     | Alone
     | Time
@@ -222,6 +238,8 @@ _KINDS: dict[str, type] = {
         Recreate,
         Late,
         LateEnd,
+        Capture,
+        ReadWal,
         Crash,
         Alone,
         Time,

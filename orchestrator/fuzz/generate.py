@@ -13,6 +13,7 @@ from orchestrator.fuzz.options import (
     APPEND_ONLY,
     CACHES,
     COMMON_JOIN,
+    DEFERRED_IN_WAL,
     EPSILONS,
     FEEDS,
     GROUP,
@@ -23,6 +24,7 @@ from orchestrator.fuzz.options import (
     RELATIONS,
     REPRESENTATIONS,
     SHARED,
+    STEPS_IN_WAL,
     STRATEGIES,
     TEMPORAL_SHARE,
 )
@@ -34,6 +36,7 @@ from orchestrator.fuzz.queries.sources import Field, Relation
 from orchestrator.fuzz.schemas.names import Names
 from orchestrator.fuzz.schemas.schema import Model, Schema
 from orchestrator.fuzz.schemas.tables import make_schema
+from orchestrator.fuzz.steps.captures import Captures
 from orchestrator.fuzz.steps.choose import Story
 from orchestrator.fuzz.steps.rows import Writer
 from orchestrator.fuzz.steps.times import ZONES, Times
@@ -61,15 +64,17 @@ def generate(
     modes: Sequence[str] = tuple(MODES),
     loads: bool = False,
     temporal_share: float = TEMPORAL_SHARE,
+    wal: bool = False,
 ) -> Case:
     """Return the case of a seed; its views use various strategies and modes, and its steps may load files.
 
+    With `wal`, tables are captured from the WAL.
     `temporal_share` is the share of cases, among those without loads, whose views compare rows with a time that moves.
 
     >>> generate(7) == generate(7)
     True
     """
-    return drafted(seed, strategies, modes, loads, temporal_share)[0]
+    return drafted(seed, strategies, modes, loads, temporal_share, wal)[0]
 
 
 def drafted(
@@ -78,9 +83,14 @@ def drafted(
     modes: Sequence[str] = tuple(MODES),
     loads: bool = False,
     temporal_share: float = TEMPORAL_SHARE,
+    wal: bool = False,
 ) -> tuple[Case, Sequence[Model]]:
     """Return the case of a seed, and the models of its tables, from which changes can be made."""
     rng = Random(seed)
+    # Other generators decide about the WAL, so that all other cases do not depend on it.
+    capturing = Random(f"{seed} wal")
+    if wal and "deferred" in modes and capturing.random() < DEFERRED_IN_WAL:
+        modes = ("deferred",)
     # A separate random generator keeps the schema, queries and changes independent of the lists.
     options = Random(f"{seed} options")
     names = Names(rng, rng.choice((0.0, 0.0, 0.1, 0.5)))
@@ -111,7 +121,9 @@ def drafted(
     story = Story(rng, Writer(rng, schema.models), maintained(maker.views), free, maker.other)
     times = Times(clock) if temporal else None
     begun = times.text if times else ""
-    steps = story.steps_with_loads() if loads else story.steps()
+    steps = story.steps_with_loads() if loads else story.steps(STEPS_IN_WAL if wal else 1)
+    if wal:
+        steps = Captures(capturing, schema.models).between(steps)
     by_name = sorted(grammar.rings, key=lambda ring: ring.name)
     rings = (text for ring in by_name for text in statements(ring, grammar.schema))
     case = Case(

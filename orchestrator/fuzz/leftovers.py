@@ -20,11 +20,16 @@ _OBJECTS = """
     UNION ALL
     SELECT format('trigger %I on %s', t.tgname, t.tgrelid::regclass) FROM pg_trigger t
     JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.pronamespace IN (SELECT oid FROM mine)
+    UNION ALL
+    SELECT 'replication slot ' || slot_name FROM pg_replication_slots WHERE database = current_database()
+    UNION ALL
+    SELECT format('%I in the publication %I', r.prrelid::regclass, p.pubname)
+    FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
 """
 
 
 def kept_objects(connection: Connection[Any]) -> set[str]:
-    """Return all objects of idivm in a database: relations, functions, triggers, catalog rows.
+    """Return all objects of idivm in a database: relations, functions, triggers, slots, catalog rows.
 
     The result excludes rings, which users create independently of views, and the history of loads.
     """

@@ -46,3 +46,9 @@ GROUPED = 0.15
 
 TEMPORAL_SHARE = 0.3
 """The share of cases whose views compare rows with the current time, which moves between their steps."""
+
+STEPS_IN_WAL = 3
+"""How many times as many steps a case has with capture from the WAL. Creating the views takes most of its time."""
+
+DEFERRED_IN_WAL = 0.8
+"""The share of cases with capture from the WAL whose views are all deferred; others keep their tables from it."""

@@ -16,11 +16,13 @@ from orchestrator.errors import IdivmError, UnsupportedError
 from orchestrator.fuzz.acts import CONTENDED, Acts
 from orchestrator.fuzz.case import (
     Alone,
+    Capture,
     Case,
     Crash,
     Late,
     LateEnd,
     Load,
+    ReadWal,
     Recreate,
     Refresh,
     Replace,
@@ -216,6 +218,8 @@ class Runner(Acts):
             self._late_end(step.end)
         elif isinstance(step, Crash):
             self._crash(step)
+        elif isinstance(step, Capture | ReadWal):
+            self.capture(self.space.orc, step)
         elif isinstance(step, Storm):
             self._storm(number, step)
         elif isinstance(step, Load):
@@ -322,7 +326,9 @@ class Runner(Acts):
 
     def _cut(self, step: Crash, victim: Orchestrator) -> None:
         with suppress(IdivmError, psycopg.Error):
-            if step.view is None:
+            if step.capture is not None:
+                victim.capture(step.capture.table, step.capture.way)
+            elif step.view is None:
                 victim.refresh()
             elif step.view.name in self.views:
                 given: dict[str, Any] = dict(step.view.options)
@@ -376,10 +382,13 @@ class Runner(Acts):
                 else:
                     connection.execute("ROLLBACK")
 
-    def _stormy_refresher(self, refreshes: Iterable[Refresh]) -> None:
+    def _stormy_refresher(self, refreshes: Iterable[Refresh | Capture | ReadWal]) -> None:
         with connect(self.space.dsn) as orc:
             self.space.configure(orc.connection)
             for refresh in refreshes:
+                if isinstance(refresh, Capture | ReadWal):
+                    self.capture(orc, refresh)
+                    continue
                 try:
                     names = [name for name in refresh.views if name in self.views]
                     unequal = self.refreshed(orc, refresh.how, names)
@@ -396,22 +405,7 @@ class Runner(Acts):
     def _remove_dropped(self) -> None:
         """Remove the views that DDL with CASCADE has dropped."""
         for name in list(self.views):
-            # A table that users read as a view stays until idivm finds that its definition is gone; the
-            # views above it stay as long.
-            gone = self.space.writer.execute(
-                "WITH RECURSIVE lost (relation) AS ("
-                " SELECT v.relation FROM idivm.views v"
-                " WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = v.definition)"
-                " UNION SELECT coalesce(v.relation, r.ev_class) FROM lost"
-                " JOIN pg_catalog.pg_depend d ON d.refobjid = lost.relation"
-                "  AND d.classid = 'pg_catalog.pg_rewrite'::regclass"
-                " JOIN pg_catalog.pg_rewrite r ON r.oid = d.objid"
-                " LEFT JOIN idivm.views v ON v.definition = r.ev_class)"
-                " SELECT to_regclass(%(name)s) IS NULL"
-                " OR EXISTS (SELECT FROM lost WHERE relation = to_regclass(%(name)s))",
-                {"name": name},
-            ).fetchone()
-            if gone == (True,):
+            if self.space.is_gone(name):
                 self.outcome.counts["views gone by CASCADE"] += 1
                 del self.views[name]
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
 from orchestrator.fuzz.case import (
     Alone,
+    Capture,
     Case,
     Crash,
     Late,
     LateEnd,
     Load,
+    ReadWal,
     Recreate,
     Refresh,
     Replace,
@@ -121,7 +124,10 @@ def _step(number: int, step: Step, refused: Collection[tuple[int, int]]) -> Iter
             for transaction in writer:
                 yield from _commented("\n".join(_transaction(-1, transaction, ())).split("\n"))
         yield "-- and beside them"
-        yield from _commented(_refresh(refresh) for refresh in step.refreshes)
+        for act in step.refreshes:
+            yield from _commented([_refresh(act) if isinstance(act, Refresh) else _act(act)])
+    elif isinstance(step, Capture | ReadWal):
+        yield f"-- {_act(step)}"
     elif isinstance(step, Late):
         kind = "and prepares it" if step.prepared else "without a commit yet"
         yield f"-- a second connection does this, {kind}:"
@@ -133,11 +139,9 @@ def _step(number: int, step: Step, refused: Collection[tuple[int, int]]) -> Iter
         yield from _commented([as_command(step), "does the same as:"])
         yield from (f"{_text(statement)};" for statement in as_statements(step))
     elif isinstance(step, Crash):
-        what = (
-            "a refresh of all views"
-            if step.view is None
-            else view_statement(step.view, replace=True)
-        )
+        what = "a refresh of all views" if step.capture is None else _act(step.capture)
+        if step.view is not None:
+            what = view_statement(step.view, replace=True)
         yield f"-- a third connection, cut short by {step.how} after {step.milliseconds} ms:"
         yield from _commented(what.split("\n"))
 
@@ -191,6 +195,13 @@ def _refresh(step: Refresh) -> str:
 def refresh_statement(views: Iterable[str]) -> str:
     """Return a REFRESH VIEW statement for `idivm sql`."""
     return _text(SQL("REFRESH VIEW {}").format(SQL(", ").join(SQL(name) for name in views)))
+
+
+def _act(step: Capture | ReadWal) -> str:
+    """Return an act on the WAL as a command."""
+    if isinstance(step, ReadWal):
+        return "idivm serve reads the WAL"
+    return f"idivm capture {shlex.quote(step.table)} --from {step.way}"
 
 
 def _names(views: tuple[str, ...]) -> Composable:

@@ -17,6 +17,7 @@ from psycopg.types.json import Jsonb
 
 from orchestrator.api import connect
 from orchestrator.catalog.objects import is_shown
+from orchestrator.catalog.wal import PUBLICATION
 from orchestrator.fuzz.case import Case, View
 from orchestrator.fuzz.leftovers import kept_objects
 from orchestrator.fuzz.outcome import CaseError, NoAnswerError, failed
@@ -264,6 +265,24 @@ class Workspace:
                 except psycopg.Error as error:
                     raise NoAnswerError(str(error)) from error
 
+    def is_gone(self, name: str) -> bool:
+        """Return whether a view was dropped, or a table that users read as a view, or a view above one."""
+        # Such a table stays until idivm finds that its definition is gone; the views above it stay as long.
+        gone = self.writer.execute(
+            "WITH RECURSIVE lost (relation) AS ("
+            " SELECT v.relation FROM idivm.views v"
+            " WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = v.definition)"
+            " UNION SELECT coalesce(v.relation, r.ev_class) FROM lost"
+            " JOIN pg_catalog.pg_depend d ON d.refobjid = lost.relation"
+            "  AND d.classid = 'pg_catalog.pg_rewrite'::regclass"
+            " JOIN pg_catalog.pg_rewrite r ON r.oid = d.objid"
+            " LEFT JOIN idivm.views v ON v.definition = r.ev_class)"
+            " SELECT to_regclass(%(name)s) IS NULL"
+            " OR EXISTS (SELECT FROM lost WHERE relation = to_regclass(%(name)s))",
+            {"name": name},
+        ).fetchone()
+        return gone == (True,)
+
     def definitions(self, names: Iterable[str]) -> list[SQL]:
         """Return the queries of views, each as a relation."""
         return [self._definition(name)[1] for name in names]
@@ -322,6 +341,11 @@ class Workspace:
             ).fetchall()
             with connection.transaction():
                 self._drop_schemas(connection, [*case.schemas, *(row[0] for row in mine)])
+            connection.execute(SQL("DROP PUBLICATION IF EXISTS {}").format(Identifier(PUBLICATION)))
+            connection.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+                " WHERE database = current_database()"
+            )
         self.lock_timeout = "0"
         self._open()
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone, tzinfo
 from queue import SimpleQueue
 from typing import Any, TypeAlias
@@ -32,8 +32,9 @@ from orchestrator.catalog.serving import (
 )
 from orchestrator.errors import IdivmError, UsageError
 from orchestrator.frontend.schedules import Every
-from orchestrator.runtime import refresh, side_by_side
+from orchestrator.runtime import refresh
 from orchestrator.runtime.errors import explain
+from orchestrator.runtime.freshness import Progress, groups, refresh_at
 from orchestrator.runtime.refresh import RefreshError, RefreshReport
 from orchestrator.runtime.unplanned import PlanReport
 
@@ -64,59 +65,6 @@ class Event:
     staleness: float | None = None
     """How long the oldest change may have waited until the view showed it."""
     message: str | None = None
-
-
-@dataclass
-class Progress:
-    """The known freshness of a view."""
-
-    since: float | None = None
-    """The time since when it may be stale; None while it is fresh."""
-    seen: dict[int, int] = field(default_factory=dict)
-    """The numbers of the last statements on the tables below, at the last look."""
-    writers: frozenset[str] = frozenset()
-    """The transactions that were writing the logs of these tables at the last look."""
-    unsettled: bool = False
-    """Whether a writer may have had its statement number before it appeared among the writers."""
-    quiet_until: float = 0.0
-    """For a view with clocks that is fresh: until when no row is due, as a time of the database."""
-    clocks: dict[int, int] = field(default_factory=dict)
-    """The numbers of the last moves of its clocks, at the last look."""
-    wake: float = 0.0
-    """When to look whether a row is due."""
-    took: float = 0.0
-    failures: int = 0
-    not_before: float = 0.0
-    due: float = 0.0
-    """For a view with a schedule: its next time."""
-
-
-def groups(views: Iterable[Served]) -> list[list[Served]]:
-    """Return views in groups. Views that share a view below are in one group; groups are refreshed in
-    parallel.
-
-    >>> def served(id, *below):
-    ...     return Served(id, f"v{id}", 1.0, False, frozenset(), frozenset(below))
-    >>> [[v.id for v in group] for group in groups([served(1), served(2), served(3, 1), served(4, 3, 1)])]
-    [[1, 3, 4], [2]]
-    """
-    by_id = {view.id: view for view in views}
-    id_groups = side_by_side.groups((view.id, view.below) for view in by_id.values())
-    return [[by_id[view_id] for view_id in sorted(group)] for group in id_groups]
-
-
-def refresh_at(view: Served, progress: Progress) -> float | None:
-    """Return when to begin the refresh of a view: late enough to batch changes, early enough for its bound.
-
-    >>> view = Served(1, "v", 1.0, False, frozenset(), frozenset())
-    >>> refresh_at(view, Progress(since=10.0, took=0.1)), refresh_at(view, Progress())
-    (10.4, None)
-    """
-    if progress.since is None:
-        return None
-    if view.schedule is not None:
-        return max(progress.due, progress.not_before)
-    return max(progress.since + view.bound / 2 - progress.took, progress.not_before)
 
 
 class Server:
@@ -150,6 +98,11 @@ class Server:
         self.progress: dict[int, Progress] = {}
         self.incomplete: set[int] = set()
         """The views whose refreshes had left their states behind at the last check."""
+        self.wal: str | None = None
+        """The end of the WAL at the last look, if changes are read from it."""
+        self.in_wal: frozenset[int] = frozenset()
+        self.read = 0.0
+        """When the WAL was last read."""
         self.busy: dict[int, Future[None]] = {}
         self.planning: Future[None] | None = None
         self.idle: SimpleQueue[Connection[Any]] = SimpleQueue()
@@ -207,7 +160,7 @@ class Server:
         self.report(Event("connected"))
         known: str | None = ""
         gates: str | None = ""
-        looked, tidied, read = time.monotonic(), 0.0, 0.0
+        looked, tidied = time.monotonic(), 0.0
         with ThreadPoolExecutor(self.workers) as pool:
             try:
                 while not self.stop.is_set():
@@ -222,10 +175,11 @@ class Server:
                         ):
                             progress.since = progress.since or tidied
                     now = time.monotonic()
-                    if now - read > self.interval / 2:
-                        refresh.read_wal(connection)
-                        looked, read = min(looked, read or now), now
                     state = look(connection)
+                    if state.wal != self.wal and now - self.read > TIDY:
+                        # No refresh is due that reads the WAL, and the slot keeps it.
+                        refresh.read_wal(connection)
+                        self.read = now
                     if state.views != known:
                         self._learn(connection)
                         known = state.views
@@ -234,7 +188,7 @@ class Server:
                         gates = state.gates
                     if state.to_plan:
                         self._start_planning(pool)
-                    self._look(state.logs, looked)
+                    self._look(state, looked)
                     self._look_at_clocks(connection, state, looked)
                     looked = now
                     self._start(pool)
@@ -276,14 +230,20 @@ class Server:
             if gated & {view.id, *view.mates} and progress.since is None:
                 progress.since = now
 
-    def _look(self, logs: Mapping[int, tuple[int, frozenset[str]]], looked: float) -> None:
-        """Mark the views that may have become stale since the last look."""
+    def _look(self, state: Look, looked: float) -> None:
+        """Mark the views that may have become stale since the last look.
+
+        Whether the WAL has changes of their tables, only a refresh finds out, which reads it.
+        """
+        unread = state.in_wal if state.wal != self.wal else frozenset[int]()
+        self.wal, self.in_wal = state.wal, state.in_wal
+        logs = state.logs
         for view in self.views:
             progress = self.progress[view.id]
             mine = {source: logs[source] for source in view.tables if source in logs}
             numbers = {source: number for source, (number, _) in mine.items()}
             writers = frozenset[str]().union(*(writers for _, writers in mine.values()))
-            moved = numbers != progress.seen
+            moved = numbers != progress.seen or bool(view.tables & unread)
             ended = progress.writers - writers
             again = progress.unsettled and progress.since is None
             progress.seen, progress.writers = numbers, writers
@@ -341,6 +301,8 @@ class Server:
                 mates = frozenset[int]().union(*(view.mates for view in soon.values()))
                 wanted = [view for view in group if view.id in soon or view.id in mates]
                 self.busy[first] = pool.submit(self._refresh, wanted)
+                if any(view.tables & self.in_wal for view in wanted):
+                    self.read = now
             for view in group:
                 progress = self.progress[view.id]
                 if view.schedule is not None and progress.due <= now:

@@ -167,9 +167,15 @@ CREATE OR REPLACE FUNCTION idivm.why_not_from_wal(source integer) RETURNS text
 AS $$
     SELECT CASE
         WHEN NOT idivm.owns(c.oid) THEN format('%s belongs to another role', c.oid::regclass)
-        WHEN c.relkind <> 'r' OR c.relhassubclass OR c.relispartition
-             OR (SELECT count(*) FROM idivm.source_members m WHERE m.source = s.id) <> 1
-            THEN format('%s is partitioned, a partition, or has inheritance children', c.oid::regclass)
+        WHEN c.relispartition OR c.relkind NOT IN ('r', 'p') OR c.relkind = 'r' AND (
+                 c.relhassubclass OR (SELECT count(*) FROM idivm.source_members m WHERE m.source = s.id) <> 1)
+            THEN format('%s is a partition, or has inheritance children', c.oid::regclass)
+        WHEN EXISTS (SELECT FROM idivm.descendants(c.oid) AS d JOIN pg_class part ON part.oid = d
+                     WHERE part.relkind NOT IN ('r', 'p') OR part.relpersistence <> 'p' OR NOT idivm.owns(d)) AND c.relkind = 'p'
+            THEN format('a partition of %s is foreign or unlogged, or belongs to another role', c.oid::regclass)
+        WHEN c.relkind = 'p' AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+            THEN format('%s is partitioned and has no primary key, so PostgreSQL would refuse updates of new partitions',
+                        c.oid::regclass)
         WHEN c.relpersistence <> 'p' THEN format('%s is unlogged, and its changes are not in the WAL', c.oid::regclass)
         WHEN EXISTS (SELECT FROM idivm.views v WHERE v.state = s.relation)
              OR c.relnamespace IN ('idivm_state'::regnamespace, 'idivm_def'::regnamespace)
@@ -181,13 +187,15 @@ AS $$
 $$;
 COMMENT ON FUNCTION idivm.why_not_from_wal(integer) IS 'why the changes of a table cannot be read from the WAL';
 
--- Return whether the WAL holds all that the logs need of the changes of a table: whole old rows, and each operation.
+-- Return whether the WAL holds all that the logs need of the changes of a table: whole old rows, and each operation. The
+-- publication has the root of partitions, and names them themselves in messages, as it must for TRUNCATE of one.
 CREATE OR REPLACE FUNCTION idivm.is_in_wal(source integer, member regclass) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT c.relreplident = 'f' AND c.relkind = 'r' AND c.relpersistence = 'p' AND NOT c.relispartition
+    SELECT (c.relkind = 'p' OR c.relkind = 'r' AND c.relreplident = 'f') AND c.relpersistence = 'p'
+       AND c.relispartition = (c.oid <> s.relation)
        AND EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-                   WHERE r.prrelid = c.oid AND p.pubname = 'idivm_capture' AND r.prqual IS NULL AND r.prattrs IS NULL
+                   WHERE r.prrelid = s.relation AND p.pubname = 'idivm_capture' AND r.prqual IS NULL AND r.prattrs IS NULL
                      AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND NOT p.pubviaroot)
     FROM idivm.sources s JOIN pg_class c ON c.oid = member
     WHERE s.id = source AND s.wal_since IS NOT NULL
@@ -236,6 +244,23 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.leave_wal(integer) IS 'stops reading the changes of a table from the WAL';
+
+-- Undo the first half of changes to the WAL that were interrupted: the table is published, and its triggers still capture it.
+CREATE OR REPLACE FUNCTION idivm.end_switches() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    half_way integer[] := ARRAY(SELECT DISTINCT m.source FROM idivm.source_members m JOIN idivm.sources s ON s.id = m.source
+                                WHERE m.identity IS NOT NULL AND s.wal_since IS NULL ORDER BY m.source);
+BEGIN
+    IF half_way <> '{}' AND pg_try_advisory_xact_lock(idivm.lock_class(), idivm.wal_lock()) THEN
+        PERFORM idivm.leave_wal(m.source)
+        FROM (SELECT DISTINCT m.source FROM idivm.source_members m JOIN idivm.sources s ON s.id = m.source
+              WHERE m.source = ANY (half_way) AND m.identity IS NOT NULL AND s.wal_since IS NULL ORDER BY m.source) AS m;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.end_switches() IS 'undoes interrupted changes of where a table is captured from';
 
 -- Drop the slot after the last table has left: a slot that nobody reads keeps the WAL. A slot is not transactional, so the
 -- next command looks again.

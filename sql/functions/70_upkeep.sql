@@ -171,7 +171,7 @@ DECLARE
     base text := 's' || source;
     object record;
 BEGIN
-    IF (SELECT s.wal_since FROM idivm.sources s WHERE s.id = uninstall_source.source) IS NOT NULL THEN
+    IF EXISTS (SELECT FROM idivm.source_members m WHERE m.source = uninstall_source.source AND m.identity IS NOT NULL) THEN
         PERFORM idivm.leave_wal(source), idivm.drop_unused_slot();
     END IF;
     FOR member IN
@@ -331,6 +331,7 @@ BEGIN
     DELETE FROM idivm_feed.feeds f WHERE f.view IS NULL AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = f.relation);
     DELETE FROM idivm.gates g WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = g.source);
     PERFORM idivm.sync_schedules();
+    PERFORM idivm.end_switches();
     PERFORM idivm.drop_unused_slot() FROM idivm.wal_slots;
     PERFORM idivm.drop_lost_waiting();
     IF NOT EXISTS (SELECT FROM idivm.broken_off) THEN

@@ -1,8 +1,9 @@
 -- What people and monitoring ask of the catalog: idivm.status and idivm.history. Their columns are documented in
 -- docs/reference/sql-entry.md and stay.
 
--- The stale views among those that a view reads, directly or through other views: what it shows is stale too.
-CREATE OR REPLACE FUNCTION idivm.stale_below(view_id integer) RETURNS text[]
+-- The stale views among those that a view reads, directly or through other views: what it shows is stale too. The caller
+-- passes the views that miss changes in the WAL, as the answer needs the slot decoded.
+CREATE OR REPLACE FUNCTION idivm.stale_below(view_id integer, missing_wal integer[]) RETURNS text[]
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
     WITH RECURSIVE below(id) AS (
@@ -14,9 +15,9 @@ AS $$
     FROM below b JOIN idivm.views v USING (id)
     WHERE v.status <> 'ready' OR v.time_dependent OR v.paused_mode IS NOT NULL
           OR v.has_clock AND idivm.rows_are_due(v.id) OR idivm.pending_changes(v.id) > 0
-          OR idivm.views_missing_wal(ARRAY[v.id]) <> '{}'
+          OR v.id = ANY (missing_wal)
 $$;
-COMMENT ON FUNCTION idivm.stale_below(integer) IS 'the stale views that a view reads, directly or through other views';
+COMMENT ON FUNCTION idivm.stale_below(integer, integer[]) IS 'the stale views that a view reads, directly or through other views';
 
 -- Runs with the rights of the catalog's owner, for roles that may refresh views: pending rows are counted in the logs.
 CREATE OR REPLACE FUNCTION idivm.view_status()
@@ -26,6 +27,9 @@ CREATE OR REPLACE FUNCTION idivm.view_status()
                    schedule text, refresh_group text, waits_for text, waits_since timestamptz)
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
+    WITH missing AS MATERIALIZED (
+        SELECT idivm.views_missing_wal(ARRAY(SELECT v.id FROM idivm.views v)) AS wal
+    )
     SELECT s.relation, s.mode, s.strategy, s.state, f.fresh_as_of, clock_timestamp() - f.fresh_as_of, s.pending_rows,
            s.refreshed_at, s.refresh_ms, s.refresh_rows, s.recomputed, s.last_error, s.failed_at, s.bytes, s.log_bytes,
            idivm.schedule_of(s.options), nullif(s.options ->> 'refresh_group', ''), wait.reason,
@@ -36,13 +40,14 @@ AS $$
                     WHEN v.status = 'invalid' OR lost.reason IS NOT NULL OR idivm.trouble(v.id) IS NOT NULL THEN 'invalid'
                     WHEN e.view IS NOT NULL THEN 'failed'
                     WHEN p.rows > 0 OR v.time_dependent OR v.has_clock AND idivm.rows_are_due(v.id)
-                         OR cardinality(idivm.stale_below(v.id)) > 0 OR idivm.views_missing_wal(ARRAY[v.id]) <> '{}' THEN 'behind'
+                         OR cardinality(idivm.stale_below(v.id, missing.wal)) > 0 OR v.id = ANY (missing.wal) THEN 'behind'
                     ELSE 'fresh' END AS state,
                p.rows AS pending_rows, w.refreshed_at, w.seconds * 1000 AS refresh_ms, w.changed AS refresh_rows,
                w.recomputed AS recomputed, coalesce(lost.reason, e.message) AS last_error, e.at AS failed_at,
                CASE c.relkind WHEN 'v' THEN idivm.state_bytes(v.id) ELSE pg_total_relation_size(c.oid) END AS bytes,
                idivm.log_kept(v.id) AS log_bytes, v.options, w.held_since
         FROM idivm.views v
+        CROSS JOIN missing
         JOIN pg_class r ON r.oid = v.relation
         LEFT JOIN pg_class c ON c.oid = v.state
         LEFT JOIN idivm.watermarks w ON w.view = v.id
@@ -86,7 +91,7 @@ CREATE OR REPLACE FUNCTION idivm.why_recomputed(kind "char", was_invalid boolean
                      || coalesce('a table changed as the option ' || (
                             SELECT string_agg(name, ' or ') FROM unnest('{static,updatable,append_only}'::text[]) AS name
                             WHERE options ? name) || ' excludes, ', '')
-                     || 'or the changes took too long' END;
+                     || 'or the changes were too many or took too long' END;
 
 -- How long a refresh is kept, and how many for each view: ALTER DATABASE ... SET idivm.history_age = '90 days'.
 CREATE OR REPLACE FUNCTION idivm.history_limits(OUT age interval, OUT refreshes integer)

@@ -97,7 +97,7 @@ def test_history_has_each_refresh(orc: Orchestrator, client: psycopg.Connection[
         "SELECT rows_changed, recomputed, reason, error, role, milliseconds > 0 FROM idivm.history"
     ).fetchall()
     role = client.info.user
-    truncated = "a table was truncated, or the changes took too long"
+    truncated = "a table was truncated, or the changes were too many or took too long"
     assert rows == [
         (2, True, truncated, None, role, True),
         (None, False, None, "division by zero", role, None),

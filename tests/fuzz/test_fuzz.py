@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from harness import TestServer
 from psycopg.sql import SQL, Identifier
+from small_cases import holds, small_case
 
 import orchestrator
 from orchestrator.fuzz.campaign import examined, run_cases
@@ -35,14 +36,6 @@ from orchestrator.fuzz.runner import Runner
 from orchestrator.fuzz.script import script
 
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.json"))
-
-
-def holds(runner: Runner, case: Case) -> None:
-    """Fails with the smallest script that shows the failure of a case, if it fails."""
-    outcome = runner.run(case)
-    if outcome.failure is not None:
-        finding = examined(runner, case, outcome.failure, tries=150)
-        pytest.fail(f"seed {case.seed}: {outcome.failure}\n\n{finding.script}\n{finding.failure}")
 
 
 @pytest.mark.slow
@@ -79,29 +72,6 @@ def test_databases_of_other_encodings(pg: TestServer) -> None:
     totals = run_cases(dsn, cases, lambda totals: True)
     assert totals.counts["cases"] == 2
     assert [finding.script for finding in totals.findings] == []
-
-
-def small_case(*steps: str | Alone | Transaction | Refresh | Late | LateEnd | Crash) -> Case:
-    """A table, a view, a plain view and a view over both, and these steps; text is committed."""
-    return Case(
-        0,
-        ("shop",),
-        (),
-        (
-            Table(
-                "shop.orders",
-                ("CREATE TABLE shop.orders (id integer PRIMARY KEY, what text, price numeric)",),
-                "INSERT INTO shop.orders VALUES",
-                ("(1, 'a', 1.0)", "(2, 'b', 2)", "(3, 'b', 3)"),
-            ),
-        ),
-        (
-            View("shop.sums", "SELECT what, sum(price) AS total FROM shop.orders GROUP BY what"),
-            View("shop.cheap", "SELECT * FROM shop.orders WHERE price < 3", plain=True),
-            View("shop.both", "SELECT id, total FROM shop.cheap JOIN shop.sums USING (what)"),
-        ),
-        tuple(Transaction((Statement(step),)) if isinstance(step, str) else step for step in steps),
-    )
 
 
 GOOD = {

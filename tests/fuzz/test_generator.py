@@ -190,6 +190,26 @@ def test_every_construct_comes(cases: list[Case]) -> None:
     assert [wanted for wanted in CONSTRUCTS if not re.search(wanted, text)] == []
 
 
+WAL_CONSTRUCTS = (
+    r'"way": "wal"',
+    r'"way": "triggers"',
+    r'"kind": "ReadWal"',
+    r'"milliseconds": \d+,\s+"capture"',
+    r'"refreshes": \[[^]]*"kind": "Capture"',
+    r"pg_drop_replication_slot",
+    r"pg_replication_slot_advance",
+    r"DROP PUBLICATION",
+    r"ALTER PUBLICATION .* DROP TABLE",
+    r"REPLICA IDENTITY NOTHING",
+)
+
+
+def test_capture_from_the_wal_comes_where_it_is_wanted(cases: list[Case]) -> None:
+    text = "".join(to_json(generate(seed, wal=True)) for seed in SEEDS[:200])
+    assert [wanted for wanted in WAL_CONSTRUCTS if not re.search(wanted, text)] == []
+    assert not any("Capture" in to_json(case) for case in cases)
+
+
 def test_views_stand_upon_views(cases: list[Case]) -> None:
     def lower(case: Case, query: str) -> set[str]:
         return {view.name for view in case.views if view.name in query}

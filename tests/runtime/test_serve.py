@@ -12,7 +12,8 @@ from psycopg import sql
 from stepping import Session, differences, until
 
 import orchestrator
-from orchestrator.runtime.serve import Progress, Served, groups, refresh_at
+from orchestrator.catalog.serving import Served
+from orchestrator.runtime.freshness import Progress, groups, refresh_at
 
 pytestmark = pytest.mark.integration
 

@@ -16,6 +16,7 @@ from stepping import until
 
 import orchestrator
 from orchestrator.api import Orchestrator
+from orchestrator.catalog import wal
 from orchestrator.errors import IdivmError
 from orchestrator.runtime.refresh import RefreshError
 from orchestrator.runtime.wal import reading
@@ -232,6 +233,14 @@ def test_plain_sql_recomputes_and_refuses_own_changes(
     assert scalar(writer, state) == "fresh"
 
 
+def test_a_status_decodes_the_wal_once(orc: Orchestrator, writer: Connection[Any]) -> None:
+    with writer.transaction():
+        writer.execute("SET LOCAL track_functions = 'pl'")
+        assert scalar(writer, "SELECT count(*) FROM idivm.status") == 4
+        calls = "SELECT calls FROM pg_stat_xact_user_functions WHERE funcname = 'has_unread_wal'"
+        assert scalar(writer, calls) == 1
+
+
 def test_a_setting_alone_does_not_say_that_the_wal_was_read(
     own: str, orc: Orchestrator, writer: Connection[Any]
 ) -> None:
@@ -359,14 +368,14 @@ def test_what_cannot_be_read_from_the_wal(orc: Orchestrator, writer: Connection[
         CREATE TABLE u (id int PRIMARY KEY, n int, c regclass); CREATE VIEW eager WITH (maintain = eager) AS SELECT sum(n) FROM u;
         CREATE TABLE r (id int PRIMARY KEY, c regclass); CREATE VIEW classes AS SELECT id, c FROM r;
         CREATE UNLOGGED TABLE l (id int PRIMARY KEY); CREATE VIEW lost AS SELECT id FROM l;
-        CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id); CREATE VIEW parts AS SELECT id FROM p
+        CREATE TABLE p (id int) PARTITION BY RANGE (id); CREATE VIEW parts AS SELECT id FROM p
         """
     )
     for table, reason in {
         "u": "eager with maintain = eager needs triggers",
         "r": "column c of ",
         "l": "unlogged",
-        "p": "partitioned",
+        "p": "has no primary key",
     }.items():
         with pytest.raises(IdivmError, match=reason):
             orc.capture(table, "wal")
@@ -392,3 +401,78 @@ def test_a_view_that_fails_keeps_its_changes(orc: Orchestrator, writer: Connecti
         orc.refresh()
     writer.execute("UPDATE t SET n = 4 WHERE id = 1")
     right(orc)
+
+
+def test_a_switch_whose_session_ends_is_undone(
+    own: str, orc: Orchestrator, writer: Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for table in ("t", "bag"):
+        orc.capture(table, "triggers")
+    create_slot = wal.create_slot
+
+    def end(connection: Connection[Any], slot: str) -> None:
+        create_slot(connection, slot)
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    monkeypatch.setattr(wal, "create_slot", end)
+    with orchestrator.connect(own) as other, pytest.raises(IdivmError):
+        other.capture("t", "wal")
+    assert scalar(writer, "SELECT relreplident FROM pg_class WHERE oid = 't'::regclass") == "f"
+    writer.execute("INSERT INTO t VALUES (300, 1, 1, 'b')")
+    right(orc)
+    writer.execute("SELECT idivm.drop_orphans()")
+    assert scalar(writer, "SELECT relreplident FROM pg_class WHERE oid = 't'::regclass") == "d"
+    left = "SELECT (SELECT count(*) FROM pg_publication_rel), (SELECT count(*) FROM pg_replication_slots)"
+    assert writer.execute(sql.SQL(left)).fetchone() == (0, 0)
+
+
+PARTS = """
+CREATE TABLE parts (id int, k int, n int, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN (1);
+CREATE TABLE parts_2 (n int, dropped text, k int NOT NULL, id int NOT NULL);
+ALTER TABLE parts_2 DROP dropped; ALTER TABLE parts ATTACH PARTITION parts_2 FOR VALUES IN (2);
+CREATE TABLE parts_3 PARTITION OF parts FOR VALUES IN (3, 4) PARTITION BY LIST (k);
+CREATE TABLE parts_31 PARTITION OF parts_3 FOR VALUES IN (3, 4);
+INSERT INTO parts SELECT i, 1 + i % 3, i FROM generate_series(1, 30) i;
+CREATE VIEW part_sums AS SELECT k, sum(n) AS n, count(*) AS c FROM parts GROUP BY k;
+CREATE VIEW part_rows AS SELECT id, k, n FROM parts WHERE n > 5
+"""
+
+PART_CHANGES = {
+    "insert": "INSERT INTO parts VALUES (100, 1, 1), (101, 2, 2), (102, 3, 3)",
+    "directly": "UPDATE parts_2 SET n = n + 1; DELETE FROM parts_31 WHERE id < 9",
+    "moved": "UPDATE parts SET k = 1 + k % 3 WHERE id % 2 = 0",
+    "moved back": "BEGIN; UPDATE parts SET k = 3 WHERE k = 1; UPDATE parts SET k = 4 WHERE k = 3; COMMIT",
+    "merged": "MERGE INTO parts USING (VALUES (100), (300)) v (id) ON parts.id = v.id WHEN MATCHED THEN DELETE"
+    " WHEN NOT MATCHED THEN INSERT VALUES (v.id, 2, 9)",
+}
+
+
+def test_partitions(orc: Orchestrator, writer: Connection[Any]) -> None:
+    orc.execute(PARTS)
+    orc.capture("parts", "wal")
+    triggers = "SELECT count(*) FROM pg_trigger WHERE tgrelid::regclass::text LIKE 'parts%' AND NOT tgisinternal"
+    assert scalar(writer, triggers) == 0
+    for change in PART_CHANGES.values():
+        writer.execute(sql.SQL(change), prepare=False)
+        assert recomputed(orc) == set()
+        right(orc)
+    for change in (
+        "TRUNCATE parts_2; INSERT INTO parts VALUES (400, 2, 6)",
+        "CREATE TABLE parts_5 PARTITION OF parts FOR VALUES IN (5); INSERT INTO parts VALUES (500, 5, 7), (501, 5, 7)",
+        "UPDATE parts SET n = n + 1 WHERE k = 5; DELETE FROM parts WHERE id = 500",
+        "UPDATE parts SET id = id + 1000 WHERE k = 1",
+        "UPDATE parts SET n = 0 WHERE k = 5; ALTER TABLE parts DETACH PARTITION parts_5; UPDATE parts_5 SET n = 1",
+        "ALTER TABLE parts ATTACH PARTITION parts_5 FOR VALUES IN (5); UPDATE parts SET n = 8 WHERE k = 5",
+        "TRUNCATE parts",
+    ):
+        writer.execute(sql.SQL(change), prepare=False)
+        right(orc)
+    assert {table.capture for table in orc.captures() if table.table == "parts"} == {"wal"}
+    writer.execute("INSERT INTO parts VALUES (1, 1, 9), (2, 5, 9)")
+    orc.capture("parts", "triggers")
+    writer.execute("INSERT INTO parts VALUES (3, 3, 9); UPDATE parts SET k = 2 WHERE id = 2")
+    assert recomputed(orc) == set()
+    right(orc)
+    identities = "SELECT string_agg(DISTINCT relreplident::text, '') FROM pg_class WHERE relname LIKE 'parts%'"
+    assert scalar(writer, identities + " AND relkind = 'r'") == "d"

@@ -69,7 +69,7 @@ def test_inserts_are_followed_and_other_changes_recompute(orc: Orchestrator, str
     assert refreshed(orc, "UPDATE events SET note = 'seen' WHERE id < 10") <= always
     assert refreshed(orc, "UPDATE events SET v = 0 WHERE v = 100") >= over_values
     reasons = "SELECT reason FROM idivm.history WHERE view = 'all_in_all'::regclass AND recomputed"
-    reason = "a table was truncated, a table changed as the option append_only excludes, or the changes took too long"
+    reason = "a table was truncated, a table changed as the option append_only excludes, or the changes were too many or took too long"
     assert orc.connection.execute(reasons).fetchall() == [(reason,)]
     # The next refresh may still have to compute other states.
     refreshed(orc, "INSERT INTO events VALUES (1002, 2, 3)")

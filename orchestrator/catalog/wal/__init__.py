@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import psycopg
 from psycopg import Connection
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
@@ -33,7 +35,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Member:
-    """A table whose changes are read, and its columns that the log has."""
+    """A table whose changes are read, or a partition of one, and its columns that the log has."""
 
     source: int
     keyed: bool
@@ -84,14 +86,15 @@ _MEMBERS = """
     SELECT m.member::oid, s.id, s.keyed, (s.wal_since - '0/0')::bigint, used.names, used.types, used.attnums, used.keys,
            idivm.wal_columns(s.id) IS DISTINCT FROM m.wal_columns
     FROM idivm.sources s
-    JOIN idivm.source_members m ON m.source = s.id AND m.member = s.relation
+    JOIN idivm.source_members m ON m.source = s.id
+    JOIN pg_class c ON c.oid = m.member AND c.relkind = 'r'
     CROSS JOIN LATERAL (
         SELECT coalesce(array_agg(a.attname::text ORDER BY k.attnum), '{}') AS names,
                coalesce(array_agg(a.atttypid::bigint ORDER BY k.attnum), '{}') AS types,
                coalesce(array_agg(k.attnum ORDER BY k.attnum), '{}') AS attnums,
                coalesce(array_agg(k.in_key ORDER BY k.attnum), '{}') AS keys
         FROM idivm.source_columns k
-        JOIN pg_attribute a ON a.attrelid = m.member AND a.attnum = k.attnum AND NOT a.attisdropped
+        JOIN pg_attribute a ON a.attrelid = s.relation AND a.attnum = k.attnum AND NOT a.attisdropped
         WHERE k.source = s.id
     ) AS used
     WHERE s.wal_since IS NOT NULL AND NOT idivm.capture_is_broken(s.id)
@@ -102,10 +105,11 @@ _MESSAGES = """
 """
 
 _IDENTITY = """
-    SELECT CASE c.relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'n' THEN 'NOTHING' WHEN 'f' THEN 'FULL' ELSE
+    SELECT m.member::text, c.relkind = 'r',
+           CASE c.relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'n' THEN 'NOTHING' WHEN 'f' THEN 'FULL' ELSE
         coalesce((SELECT format('USING INDEX %%I', x.relname) FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
                   WHERE i.indrelid = c.oid AND i.indisreplident), 'DEFAULT') END
-    FROM pg_class c JOIN idivm.sources s ON s.relation = c.oid WHERE s.id = %s
+    FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member WHERE m.source = %s ORDER BY m.number
 """
 
 # Images of a view's own content are not captured for users.
@@ -137,6 +141,43 @@ def flush_by_commit(connection: Connection[Any]) -> None:
         )
 
 
+def decoded_again(connection: Connection[Any]) -> int:
+    """Return how many bytes of WAL before its end the slot begins to decode."""
+    row = connection.execute(
+        "SELECT (pg_current_wal_insert_lsn() - r.restart_lsn)::bigint FROM idivm.wal_slots w"
+        " JOIN pg_replication_slots r ON r.slot_name = w.slot AND r.restart_lsn IS NOT NULL"
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def list_transactions(connection: Connection[Any]) -> None:
+    """Have the WAL list the running transactions, so that decoding can begin there.
+
+    Superusers may ask for it from PostgreSQL 16 on. For others, the creation of a temporary slot begins so.
+    """
+    row = connection.execute(
+        "SELECT has_function_privilege(to_regprocedure('pg_catalog.pg_log_standby_snapshot()'), 'EXECUTE')"
+    ).fetchone()
+    if row == (True,):
+        connection.execute("SELECT pg_log_standby_snapshot()")
+        return
+    with suppress(psycopg.Error), connection.transaction():
+        # The creation then waits for the transactions, which nobody needs.
+        connection.execute("SELECT set_config('lock_timeout', '10ms', true)")
+        connection.execute(
+            "SELECT pg_drop_replication_slot(s.slot_name) FROM idivm.wal_slots w,"
+            " pg_create_logical_replication_slot(w.slot || '_start', 'pgoutput', true) AS s"
+        )
+
+
+def is_flushed(connection: Connection[Any]) -> bool:
+    """Return whether the whole WAL is written out."""
+    row = connection.execute(
+        "SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()"
+    ).fetchone()
+    return row == (True,)
+
+
 def flushed(connection: Connection[Any]) -> int:
     """Return the position up to which the WAL is written out."""
     row = connection.execute("SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint").fetchone()
@@ -145,7 +186,7 @@ def flushed(connection: Connection[Any]) -> int:
 
 
 def members(connection: Connection[Any]) -> dict[int, Member]:
-    """Return the tables whose changes are read, by OID."""
+    """Return the tables and partitions whose changes are read, by OID."""
     return {
         oid: Member(
             source,
@@ -240,7 +281,8 @@ def altered_sources(connection: Connection[Any]) -> list[int]:
     """Return the sources in the WAL whose tables can no longer be captured from it, as somebody altered them."""
     rows = connection.execute(
         "SELECT s.id FROM idivm.sources s WHERE s.wal_since IS NOT NULL"
-        " AND (NOT coalesce(idivm.is_in_wal(s.id, s.relation), false) OR idivm.members_differ(s.id)"
+        " AND (EXISTS (SELECT FROM idivm.source_members m WHERE m.source = s.id"
+        " AND NOT coalesce(idivm.is_in_wal(s.id, m.member), false)) OR idivm.members_differ(s.id)"
         " OR idivm.why_not_from_wal(s.id) IS NOT NULL) AND EXISTS (SELECT FROM pg_class c WHERE c.oid = s.relation)"
         " ORDER BY s.id"
     )
@@ -288,14 +330,15 @@ def settings(connection: Connection[Any]) -> tuple[str, str, bool]:
 
 
 def publish(connection: Connection[Any], source_id: int, table: Composable) -> None:
-    """Have the WAL hold whole old rows of a table, and publish it."""
-    identity = connection.execute(_IDENTITY, [source_id]).fetchone()
-    assert identity is not None
-    connection.execute(
-        "UPDATE idivm.source_members SET identity = coalesce(identity, %s) WHERE source = %s",
-        [identity[0], source_id],
-    )
-    connection.execute(SQL("ALTER TABLE ONLY {} REPLICA IDENTITY FULL").format(table))
+    """Have the WAL hold whole old rows of a table and its partitions, and publish it."""
+    for member, has_rows, identity in connection.execute(_IDENTITY, [source_id]).fetchall():
+        connection.execute(
+            "UPDATE idivm.source_members SET identity = coalesce(identity, %s)"
+            " WHERE source = %s AND member = %s::regclass",
+            [identity, source_id, member],
+        )
+        if has_rows and identity != "FULL":
+            connection.execute(SQL("ALTER TABLE ONLY {} REPLICA IDENTITY FULL").format(SQL(member)))
     row = connection.execute(
         "SELECT EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid"
         " JOIN idivm.sources s ON s.relation = r.prrelid WHERE p.pubname = %s AND s.id = %s)",
@@ -304,6 +347,20 @@ def publish(connection: Connection[Any], source_id: int, table: Composable) -> N
     if row == (False,):
         connection.execute(
             SQL("ALTER PUBLICATION {} ADD TABLE ONLY {}").format(Identifier(PUBLICATION), table)
+        )
+
+
+def give_identity_back(connection: Connection[Any], source_id: int, number: int) -> None:
+    """Give a partition that its table has lost the replica identity back that it had before."""
+    row = connection.execute(
+        "SELECT m.member::text, m.identity FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member"
+        " WHERE m.source = %s AND m.number = %s AND c.relkind = 'r' AND c.relreplident = 'f'"
+        " AND m.identity <> 'FULL' AND idivm.owns(m.member)",
+        [source_id, number],
+    ).fetchone()
+    if row is not None:
+        connection.execute(
+            SQL("ALTER TABLE ONLY {} REPLICA IDENTITY {}").format(SQL(row[0]), SQL(row[1]))
         )
 
 
@@ -323,6 +380,8 @@ def create_slot(connection: Connection[Any], slot: str) -> None:
         "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
         [slot],
     )
+    # If this is interrupted, the row says that the slot may be dropped.
+    connection.execute("INSERT INTO idivm.wal_slots (slot) VALUES (%s)", [slot])
     # A standby that takes over has the slot too.
     options = ", failover => true" if connection.info.server_version >= 170000 else ""
     row = connection.execute(
@@ -331,7 +390,6 @@ def create_slot(connection: Connection[Any], slot: str) -> None:
         ).format(Literal(slot), SQL(options))
     ).fetchone()
     assert row is not None
-    connection.execute("INSERT INTO idivm.wal_slots (slot) VALUES (%s)", [slot])
     note_position(connection, slot, row[0])
 
 

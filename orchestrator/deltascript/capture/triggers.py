@@ -105,3 +105,10 @@ def attach_routing(source: Captured, member: Composable, number: int) -> Iterato
     yield SQL(
         "CREATE TRIGGER {} BEFORE INSERT ON {} FOR EACH ROW WHEN (false) EXECUTE FUNCTION {}()"
     ).format(Identifier(f"idivm_{source.id}_routing"), member, source.log(f"_truncate_{number}"))
+
+
+def detach_routing(source: Captured, member: Composable) -> Iterator[Composed]:
+    """Yield the statement that removes the trigger that `attach_routing` creates."""
+    yield SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
+        Identifier(f"idivm_{source.id}_routing"), member
+    )

@@ -45,10 +45,13 @@ class Story:
         """Return True in this share of calls."""
         return self.rng.random() < share
 
-    def steps(self) -> list[Step]:
-        """Return all steps of a case, with frequent refreshes so that a failure can be located."""
+    def steps(self, times: int = 1) -> list[Step]:
+        """Return all steps of a case, with frequent refreshes so that a failure can be located.
+
+        With a higher `times`, the case has so many times as many steps.
+        """
         result: list[Step] = []
-        for _ in range(self.rng.choice((1, 2, 3, 4, 5, 6, 8))):
+        for _ in range(times * self.rng.choice((1, 2, 3, 4, 5, 6, 8))):
             result += self.rng.choice(STEPS)(self)
         return [*result, LateEnd(self.rng.choice(("commit", "rollback")))] if self.late else result
 

@@ -10,7 +10,7 @@ from psycopg import Connection
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from orchestrator import catalog
-from orchestrator.catalog import Member
+from orchestrator.catalog import Member, wal
 from orchestrator.deltascript.capture import logs, triggers
 from orchestrator.deltascript.capture.table import PLACEHOLDER, Captured
 from orchestrator.deltascript.plan import Source, SourceColumn
@@ -148,6 +148,19 @@ def attach_again(connection: Connection[Any], source_id: int) -> None:
     _make_functions(connection, captured)
     for member in catalog.members(connection, source_id):
         _attach(connection, captured, member, in_c)
+        if member.layout.partitioned and member.root:
+            _run(connection, triggers.detach_routing(captured, member.name))
+            _run(connection, triggers.attach_routing(captured, member.name, member.number))
+
+
+def detach(connection: Connection[Any], source_id: int) -> None:
+    """Drop the triggers of a table whose changes are read from the WAL from now on."""
+    captured = catalog.load_source(connection, source_id)
+    _run(connection, logs.read_side(captured))
+    for member in catalog.members(connection, source_id):
+        _run(connection, triggers.detach_triggers(captured, member.name))
+        if member.layout.partitioned and member.root:
+            _run(connection, triggers.detach_routing(captured, member.name))
 
 
 def drop_duties(connection: Connection[Any], member: Composable, source_id: int) -> None:
@@ -254,7 +267,11 @@ def _capture_members(connection: Connection[Any], captured: Captured) -> None:
     in_c = catalog.captures_in_c(connection)
     new = catalog.new_members(connection, captured.id)
     _make_functions(connection, captured)
-    for member in catalog.members(connection, captured.id):
+    members = catalog.members(connection, captured.id)
+    if captured.id in wal.sources_in_wal(connection):
+        wal.publish(connection, captured.id, next(member.name for member in members if member.root))
+        return
+    for member in members:
         if member.number not in new:
             continue
         _attach(connection, captured, member, in_c)
@@ -273,6 +290,7 @@ def _release(
 ) -> None:
     if name is not None:
         _run(connection, triggers.detach_triggers(captured, name))
+        wal.give_identity_back(connection, captured.id, number)
     _run(connection, triggers.drop_member(captured, number))
     connection.execute(
         "DELETE FROM idivm.source_members WHERE source = %s AND number = %s", [captured.id, number]

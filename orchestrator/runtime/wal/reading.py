@@ -41,6 +41,9 @@ STEP = 1 << 20
 PATIENCE = 1.0
 """Seconds to wait until the server writes out the WAL by itself."""
 
+FAR = 1 << 21
+"""The bytes of WAL before the slot's position that each reading may decode again."""
+
 _SETTINGS = {
     # Texts of values go from the server to this program and back.
     "client_encoding": None,
@@ -64,8 +67,15 @@ def locked(connection: Connection[Any]) -> Iterator[None]:
 
 
 def prepare(connection: Connection[Any]) -> None:
-    """Before a snapshot is taken, have what is committed written out where no transaction can do that itself."""
-    if connection.info.server_version < 170000:
+    """Do what a reading needs before its snapshot is taken.
+
+    Decoding begins where the server last listed the running transactions in the WAL, which it does every 15 seconds.
+    On a busy server each reading would decode the WAL of these seconds once more, so it lists them more often.
+    """
+    if wal.decoded_again(connection) >= FAR:
+        wal.list_transactions(connection)
+    # No transaction can have the WAL written out that is before its own snapshot.
+    if connection.info.server_version < 170000 and not wal.is_flushed(connection):
         wal.flush_by_commit(connection)
 
 
@@ -122,7 +132,9 @@ def _is_flushed(connection: Connection[Any], state: Reading) -> bool:
 def _read(connection: Connection[Any], state: Reading) -> int:
     """Log all transactions from the last position to the end. Return the position from then on."""
     members = wal.members(connection)
-    logs = {member.source: _Log(connection, member) for member in members.values()}
+    # If one of the partitions of a table is new, the log says that the table may have any rows.
+    ordered = sorted(members.values(), key=lambda member: member.is_altered)
+    logs = {member.source: _Log(connection, member) for member in ordered}
     kept = _set(connection, {**_SETTINGS, "client_encoding": _server_encoding(connection)})
     try:
         changed = _decode(connection, state, members, logs)

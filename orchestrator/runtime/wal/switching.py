@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from psycopg import Connection
@@ -11,7 +12,6 @@ from psycopg.sql import SQL, Composable, Identifier
 
 from orchestrator import catalog
 from orchestrator.catalog import wal
-from orchestrator.deltascript.capture import logs, triggers
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.frontend.statements import QualifiedName
 from orchestrator.runtime.installation import sources
@@ -54,6 +54,11 @@ def settle(connection: Connection[Any]) -> None:
     """
     state = wal.wal_status(connection)
     is_fine = state is not None and state.is_fine
+    if is_fine:
+        # New partitions are published with their table, but their old rows are not in the WAL yet.
+        in_wal = wal.sources_in_wal(connection)
+        with suppress(InsufficientPrivilege):
+            sources.sync_members(connection, catalog.sources_with_other_members(connection, in_wal))
     lost = wal.altered_sources(connection) if is_fine else wal.sources_in_wal(connection)
     for source_id in lost:
         try:
@@ -80,14 +85,9 @@ def _to_wal(connection: Connection[Any], source_id: int) -> None:
         with connection.transaction():
             connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
             # The transactions that have written the table have ended, and its triggers have logged their changes.
-            connection.execute(SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(table))
+            connection.execute(SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
             _refuse(connection, source_id)
-            captured = catalog.load_source(connection, source_id)
-            for statement in (
-                *logs.read_side(captured),
-                *triggers.detach_triggers(captured, table),
-            ):
-                connection.execute(statement)
+            sources.detach(connection, source_id)
             wal.read_from_here(connection, source_id)
             connection.execute("SELECT idivm.refuse_wal_modes()")
     except BaseException:
@@ -127,7 +127,7 @@ def _back(connection: Connection[Any], source_id: int) -> None:
     table = _table(connection, source_id)
     with connection.transaction():
         connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
-        connection.execute(SQL("LOCK TABLE ONLY {} IN SHARE ROW EXCLUSIVE MODE").format(table))
+        connection.execute(SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(table))
         end = reading.read(connection)
         is_read = end is not None
         _attach(connection, source_id)
@@ -140,7 +140,7 @@ def _back(connection: Connection[Any], source_id: int) -> None:
 def _attach(connection: Connection[Any], source_id: int) -> None:
     connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
     connection.execute(
-        SQL("LOCK TABLE ONLY {} IN SHARE ROW EXCLUSIVE MODE").format(_table(connection, source_id))
+        SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(_table(connection, source_id))
     )
     connection.execute("SELECT idivm.leave_wal(%s)", [source_id])
     sources.attach_again(connection, source_id)
