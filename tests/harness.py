@@ -132,6 +132,17 @@ class TestServer(testing.postgresql.Postgresql):  # type: ignore[misc]
         assert done.returncode == 0, done.stdout
         return done.stdout
 
+    def restore(self, dsn: str, restored: str, *options: str) -> None:
+        """Restore a dump of a database into another one, of which any error is an error of the test."""
+        dump, psql = map(self.installation.program, ("pg_dump", "psql"))
+        dumped = subprocess.run([dump, *options, dsn], capture_output=True, check=True)
+        done = subprocess.run(
+            [psql, "-qX", "-v", "ON_ERROR_STOP=1", restored],
+            input=dumped.stdout,
+            capture_output=True,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+
     def kill(self) -> None:
         """Ends the server as a failure of power does, but for what the system has yet to write."""
         os.kill(self.child_process.pid, signal.SIGKILL)

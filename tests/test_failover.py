@@ -393,7 +393,7 @@ def test_a_dump_restored_into_its_own_cluster(pg: TestServer, parts: list[list[s
     with pg.database(migrated=True) as dsn, pg.database(migrated=False) as restored:
         views_and_changes(dsn)
         for options in parts:
-            restore(pg, dsn, restored, options)
+            pg.restore(dsn, restored, *options)
         with orchestrator.connect(restored) as orc:
             orc.refresh()
             assert right(orc)
@@ -407,14 +407,6 @@ def test_a_dump_restored_into_its_own_cluster(pg: TestServer, parts: list[list[s
                 }
         lasts(restored)
         lasts(dsn)
-
-
-def restore(server: TestServer, dsn: str, restored: str, options: list[str]) -> None:
-    program = server.installation.program
-    dump = subprocess.run([program("pg_dump"), *options, dsn], capture_output=True, check=True)
-    psql = [program("psql"), "-qX", "-v", "ON_ERROR_STOP=1", restored]
-    done = subprocess.run(psql, input=dump.stdout, capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
 
 
 @pytest.mark.integration

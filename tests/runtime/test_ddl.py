@@ -56,6 +56,8 @@ TABLE_VIEWS = {
     "joined": ("on_commit", "SELECT t.id, parent.label FROM t JOIN parent USING (g)"),
     "above": ("eager", "SELECT sum(s) AS total FROM other_eager"),
     "bag": ("eager", "SELECT x, y FROM b"),
+    "read_sums": ("on_read", "SELECT g, sum(c) AS s, count(*) AS n FROM t GROUP BY g"),
+    "read_join": ("on_read", "SELECT t.id, parent.label FROM t JOIN parent USING (g)"),
 }
 PARTITION_VIEWS = {
     "parts": ("eager", "SELECT k, w FROM parted"),
@@ -171,7 +173,7 @@ def said_to_be_stale(plain):
         row[0]
         for row in plain.execute(
             "SELECT v.name FROM idivm.views v WHERE v.status <> 'ready' OR idivm.trouble(v.id) IS NOT NULL"
-            " OR idivm.pending_changes(v.id) > 0"
+            " OR v.maintain <> 'on_read' AND idivm.pending_changes(v.id) > 0"
             " OR EXISTS (SELECT FROM idivm.refresh_order(ARRAY[v.id]) AS id JOIN idivm.view_errors e ON e.view = id)"
         ).fetchall()
     }
