@@ -184,7 +184,7 @@ def test_a_view_in_another_thread_is_cancelled(shop: str) -> None:
 
         thread = threading.Thread(target=create)
         thread.start()
-        busy = "SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%%refresh_%%(NULL, true)%%' AND pid <> pg_backend_pid()"
+        busy = "SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'DO %%' AND pid <> pg_backend_pid()"
         until(lambda: watcher.execute(busy).fetchone() is not None)
         orchestrator.cancel()
         thread.join()
