@@ -105,13 +105,19 @@ COMMENT ON FUNCTION idivm.has_too_many_to_merge(integer) IS
 -- Return that nothing has drifted, as a constant for the planner. The function idivm_state.read_<id>() asks it in a
 -- statement that depends on the definition of the view, so PostgreSQL plans the statement again, and asks again, after a
 -- change of a table, of its triggers, indexes and columns, or of a plain view below. Such a change of a user's function
--- may be hidden in another function, so false is returned for a view that calls any; a read then looks by itself. Do
--- not use it in indexes or other stored expressions.
+-- may be hidden in another function, and PostgreSQL does not say that a table has lost an inheritance child. So false is
+-- returned for a view that calls such functions or reads such tables; a read then looks by itself. Do not use it in indexes
+-- or other stored expressions.
 CREATE OR REPLACE FUNCTION idivm.is_steady(view_id integer) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN NOT EXISTS (SELECT FROM idivm.view_code k WHERE k.view = view_id AND k.bodies IS NOT NULL)
+           AND NOT EXISTS (SELECT FROM idivm.view_sources vs
+                           JOIN idivm.source_members m ON m.source = vs.source
+                           JOIN pg_inherits i ON i.inhparent = m.member
+                           JOIN pg_class c ON c.oid = i.inhrelid AND NOT c.relispartition
+                           WHERE vs.view = view_id)
            AND NOT idivm.reads_unlogged(view_id) AND NOT idivm.has_drifted(view_id);
 END
 $$;

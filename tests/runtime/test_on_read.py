@@ -206,6 +206,32 @@ def test_a_replaced_function_is_noticed_by_the_next_read(orc, connect):
     assert wrong(connection, "v") == {}
 
 
+def test_an_inheritance_child_that_is_dropped_is_noticed_by_the_next_read(orc, connect):
+    """PostgreSQL does not tell sessions that the parent has changed."""
+    orc.execute(
+        "CREATE TABLE parent (n int); CREATE TABLE child () INHERITS (parent); INSERT INTO parent VALUES (1)"
+    )
+    orc.create_view("pairs", "SELECT count(*) AS c FROM parent a, parent b", maintain="on_read")
+    reader, other = connect(autocommit=True), connect(autocommit=True)
+
+    def read() -> int:
+        [(count,)] = reader.execute("SELECT c FROM pairs").fetchall()
+        return count
+
+    for connection in (reader, other):
+        other.execute("INSERT INTO child VALUES (2)")
+        assert read() == 4
+        connection.execute("DROP TABLE child")
+        assert read() == 1
+        connection.execute("CREATE TABLE child () INHERITS (parent)")
+        orc.refresh()
+        assert read() == 1
+    other.execute("INSERT INTO child VALUES (2)")
+    assert read() == 4
+    other.execute("ALTER TABLE child NO INHERIT parent")
+    assert read() == 1
+
+
 def test_a_read_is_part_of_a_statement_with_parallel_workers(orc, connect):
     orc.execute(
         "CREATE FUNCTION twice(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS 'BEGIN RETURN 2 * n; END';"
