@@ -90,6 +90,10 @@ DECLARE
                               AND coalesce(a.attname = ANY (column_names), true)
                             ORDER BY coalesce(array_position(column_names, a.attname::text), a.attnum));
     listed text := array_to_string(columns, ', ');
+    -- Where a join equates columns of several types, the query may return another type than the view does.
+    typed text := (SELECT string_agg(format('f.%s::%s', name, format_type(a.atttypid, -1)), ', ' ORDER BY place)
+                   FROM unnest(columns) WITH ORDINALITY AS c (name, place)
+                   JOIN pg_attribute a ON a.attrelid = state AND quote_ident(a.attname) = c.name);
     old_row text := 't.' || array_to_string(columns, ', t.');
     new_row text := 'f.' || array_to_string(columns, ', f.');
     sets text := (SELECT string_agg(format('%1$s = f.%1$s', name), ', ') FROM unnest(columns) AS name);
@@ -145,9 +149,9 @@ BEGIN
                       FROM unnest(key) AS name, array_position(split, name) AS place) AS k) AS compared);
     RETURN idivm.run_over(
         state, query,
-        format('WITH fresh (%s) AS %s (', listed, CASE WHEN split <> '{}' THEN 'MATERIALIZED' END),
+        format('WITH fresh (%s) AS %s (SELECT %s FROM (', listed, CASE WHEN split <> '{}' THEN 'MATERIALIZED' END, typed),
         format(
-            '), difference AS MATERIALIZED (SELECT f.* FROM (%7$s) AS f %6$s'
+            ') AS f (%2$s)), difference AS MATERIALIZED (SELECT f.* FROM (%7$s) AS f %6$s'
             '), gone AS (DELETE FROM %1$s AS t USING difference AS f WHERE t.ctid = f.%4$s AND f.%5$s IS NULL RETURNING 1'
             '), altered AS (UPDATE %1$s AS t SET %3$s FROM difference AS f WHERE t.ctid = f.%4$s AND f.%5$s RETURNING 1'
             '), come AS (INSERT INTO %1$s (%2$s) SELECT %8$s FROM difference AS f WHERE f.%4$s IS NULL RETURNING 1'

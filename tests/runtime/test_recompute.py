@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from psycopg import sql
 from stepping import differences
 
+from orchestrator.errors import UnsupportedError
 from orchestrator.runtime.refresh import RefreshError
 
 pytestmark = pytest.mark.integration
@@ -158,3 +161,34 @@ def test_a_long_log_is_freed_without_the_changes_that_come_late(table, connect):
     table.connection.execute("CALL idivm.refresh_all()")
     assert differences(table.connection, "v") == []
     assert table.execute(sizes)[0].rows == [(0, 0)]
+
+
+@pytest.mark.parametrize("strategy", ["viewtree", "id"])
+def test_a_join_of_columns_of_several_types(orc, strategy):
+    """A plan may take the value of another column that the join equates."""
+    orc.execute(
+        "CREATE TABLE a (x int, y bigint, z numeric, v varchar(9), w int); CREATE TABLE b (x smallint, v text);"
+        "INSERT INTO a SELECT i, i, i, 'v' || i, i FROM generate_series(1, 5) AS i;"
+        "INSERT INTO b SELECT i, 'v' || i FROM generate_series(1, 5) AS i"
+    )
+    for number, (outputs, on) in enumerate(
+        (
+            ("a.x", "a.x = b.x"),
+            ("b.x, a.y", "a.y = b.x"),
+            ("a.z", "a.z = b.x"),
+            ("a.v, a.x", "a.v = b.v AND a.x = b.x"),
+            ("a.x, a.y, a.z, a.v, a.w", "a.v = b.v AND a.x = b.x"),
+        )
+    ):
+        query = f"SELECT {outputs}, count(*) AS c, sum(b.x) AS s FROM a JOIN b ON {on} GROUP BY {outputs}"
+        with suppress(UnsupportedError):
+            orc.create_view(f"v{number}", query, strategy=strategy)
+    assert len(orc.views()) >= 2
+    for change in (
+        "UPDATE idivm.views SET status = 'invalid'",
+        "TRUNCATE b; INSERT INTO b VALUES (3, 'v3'), (3, 'v3'), (4, 'v2')",
+        "INSERT INTO b VALUES (2, 'v2'); UPDATE a SET w = 9, x = 4, y = 4 WHERE z = 2",
+    ):
+        orc.connection.execute(change)
+        orc.refresh()
+        assert all(report.equal for report in orc.check()), change
