@@ -170,9 +170,8 @@ class Server:
                         self.incomplete = set(without_states(connection, list(self.progress)))
                         # Code that a view calls can change without a change of any log.
                         stale = invalidate_drifted(connection) | self.incomplete
-                        for progress in map(
-                            self.progress.__getitem__, stale & self.progress.keys()
-                        ):
+                        for view_id in stale & self.progress.keys():
+                            progress = self.progress[view_id]
                             progress.since = progress.since or tidied
                     now = time.monotonic()
                     state = look(connection)

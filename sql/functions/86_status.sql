@@ -1,8 +1,8 @@
 -- What people and monitoring ask of the catalog: idivm.status and idivm.history. Their columns are documented in
 -- docs/reference/sql-entry.md and stay.
 
--- The stale views among those that a view reads, directly or through other views: what it shows is stale too. The caller
--- passes the views that miss changes in the WAL, as the answer needs the slot decoded.
+-- The stale views below a view, at any depth: if there are any, the view is stale too. The caller passes the views that miss
+-- changes in the WAL, because finding them decodes the slot.
 CREATE OR REPLACE FUNCTION idivm.stale_below(view_id integer, missing_wal integer[]) RETURNS text[]
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$

@@ -63,7 +63,7 @@ class Rebalancing:
     def without_recompute(self) -> None:
         """Let the next refresh apply a diff, however large it is and however slow the machine is.
 
-        To recompute the view would set N anew, before it is too small.
+        A recompute would set N anew before it becomes too small.
         """
         view = self.orchestrator.view(self.name)
         self.orchestrator.connection.execute(

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.errors import SerializationFailure
 
-from orchestrator.catalog import wal
+from orchestrator.catalog import wal, with_settings
 from orchestrator.catalog.wal import Member, Reading
 from orchestrator.runtime.wal.pgoutput import (
     Begin,
@@ -45,8 +45,6 @@ FAR = 1 << 21
 """The bytes of WAL before the slot's position that each reading may decode again."""
 
 _SETTINGS = {
-    # Texts of values go from the server to this program and back.
-    "client_encoding": None,
     "datestyle": "ISO, YMD",
     "intervalstyle": "postgres",
     "extra_float_digits": "1",
@@ -70,7 +68,7 @@ def prepare(connection: Connection[Any]) -> None:
     """Do what a reading needs before its snapshot is taken.
 
     Decoding begins where the server last listed the running transactions in the WAL, which it does every 15 seconds.
-    On a busy server each reading would decode the WAL of these seconds once more, so it lists them more often.
+    On a busy server, each reading would decode those seconds of the WAL again. So have the server list them more often.
     """
     if wal.decoded_again(connection) >= FAR:
         wal.list_transactions(connection)
@@ -135,12 +133,8 @@ def _read(connection: Connection[Any], state: Reading) -> int:
     # If one of the partitions of a table is new, the log says that the table may have any rows.
     ordered = sorted(members.values(), key=lambda member: member.is_altered)
     logs = {member.source: _Log(connection, member) for member in ordered}
-    kept = _set(connection, {**_SETTINGS, "client_encoding": _server_encoding(connection)})
-    try:
+    with with_settings(connection, {**_SETTINGS, "client_encoding": _server_encoding(connection)}):
         changed = _decode(connection, state, members, logs)
-    finally:
-        if connection.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS:
-            _set(connection, kept)
     for log in logs.values():
         log.flush()
     if altered := [member.source for member in members.values() if member.is_altered]:
@@ -304,18 +298,5 @@ def _escaped(value: Values | bytes) -> bytes:
 
 
 def _server_encoding(connection: Connection[Any]) -> str:
+    """Return the encoding in which texts go from the server to this program and back unchanged."""
     return connection.info.parameter_status("server_encoding") or "UTF8"
-
-
-def _set(connection: Connection[Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Change settings of the transaction. Return what they were."""
-    row = connection.execute(
-        "SELECT json_object_agg(name, current_setting(name)) FROM unnest(%s::text[]) AS name",
-        [list(values)],
-    ).fetchone()
-    assert row is not None
-    connection.execute(
-        "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS s (name, value)",
-        [list(values), list(values.values())],
-    )
-    return dict(row[0])
