@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "orchestrator"
-SHARED = {"caching", "errors", "interpreted", "resources", "screenful", "sqltext"}
+SHARED = {"caching", "errors", "interpreted", "resources", "screenful", "session_locks", "sqltext"}
 
 
 def table() -> dict[str, set[str]]:

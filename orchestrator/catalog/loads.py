@@ -14,6 +14,8 @@ from psycopg import Connection
 from psycopg.errors import LockNotAvailable
 from psycopg.sql import SQL, Composed, Identifier
 
+from orchestrator.session_locks import give_back
+
 STAGING_SCHEMA = "idivm_load"
 PLACE = "idivm: place"
 """The extra column of the staging table of a load with a quarantine: partition and position of the row."""
@@ -366,6 +368,5 @@ def hand_over(load: int, item: Connection[Any], other: Connection[Any]) -> None:
 
 def unlock(connection: Connection[Any], load: int, *, shared: bool = False) -> None:
     """Release the lock of a load."""
-    if not connection.closed:
-        release = "pg_advisory_unlock_shared" if shared else "pg_advisory_unlock"
-        connection.execute(SQL("SELECT {}(%s, %s)").format(SQL(release)), [LOCK_CLASS, load])
+    release = "pg_advisory_unlock_shared" if shared else "pg_advisory_unlock"
+    give_back(connection, SQL("SELECT {}(%s, %s)").format(SQL(release)), [LOCK_CLASS, load])

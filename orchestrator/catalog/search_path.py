@@ -17,6 +17,7 @@ from psycopg import Connection
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from orchestrator.session_locks import give_back
 from orchestrator.sqltext import SEARCH_PATH
 
 PIN: Final = b"SET search_path = " + SEARCH_PATH.encode()
@@ -88,5 +89,5 @@ def path_of(connection: Connection[Any]) -> str | None:
 
 def _set(connection: Connection[Any], path: str) -> None:
     # A failed transaction accepts no settings, and its end restores the earlier ones.
-    if not connection.closed and connection.info.transaction_status != TransactionStatus.INERROR:
-        connection.execute(_SET, [path])
+    if connection.info.transaction_status != TransactionStatus.INERROR:
+        give_back(connection, _SET, [path])

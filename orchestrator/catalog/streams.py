@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -13,6 +13,7 @@ from psycopg.errors import LockNotAvailable
 
 from orchestrator.catalog.loads import LOCK_CLASS
 from orchestrator.errors import NotFoundError, UsageError
+from orchestrator.session_locks import give_back, session_lock
 
 PATIENCE = "5s"
 """How long a session waits for another session that runs the same stream to end."""
@@ -116,8 +117,7 @@ def _locked(connection: Connection[Any], name: str, patience: str) -> int:
 
 def unlock(connection: Connection[Any], stream: int) -> None:
     """Let other sessions run a stream."""
-    if not connection.closed:
-        connection.execute("SELECT pg_advisory_unlock(%s, -%s)", [LOCK_CLASS, stream])
+    give_back(connection, "SELECT pg_advisory_unlock(%s, -%s)", [LOCK_CLASS, stream])
 
 
 def last_batch(connection: Connection[Any], stream: int) -> int:
@@ -281,15 +281,12 @@ def close_batch(connection: Connection[Any], relation: int) -> None:
 @contextmanager
 def batches_held(connection: Connection[Any], streams: Iterable[int]) -> Iterator[None]:
     """Let batches of streams wait while a block runs."""
-    held = sorted(streams)
-    for stream in held:
-        connection.execute("SELECT pg_advisory_lock(idivm.lock_class(), -%s)", [stream])
-    try:
+    with ExitStack() as stack:
+        for stream in sorted(streams):
+            stack.enter_context(
+                session_lock(connection, "idivm.lock_class(), -%s::integer", [stream])
+            )
         yield
-    finally:
-        if not connection.closed:
-            for stream in held:
-                connection.execute("SELECT pg_advisory_unlock(idivm.lock_class(), -%s)", [stream])
 
 
 def list_streams(connection: Connection[Any]) -> list[StreamStatus]:

@@ -15,6 +15,7 @@ from psycopg.sql import SQL, Composable
 from orchestrator.catalog.relations import visible_names
 from orchestrator.catalog.views import ViewInfo
 from orchestrator.errors import RightsError
+from orchestrator.session_locks import give_back
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,8 @@ def locked(connection: Connection[Any], view: UnplannedView) -> Iterator[bool]:
     try:
         yield row == (True,)
     finally:
-        if row == (True,) and not connection.closed:
-            connection.execute(f"SELECT pg_advisory_unlock{lock}", key)
+        if row == (True,):
+            give_back(connection, f"SELECT pg_advisory_unlock{lock}", key)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from orchestrator.errors import DatabaseError, UsageError
 from orchestrator.runtime.side_by_side import EntangledError, Sessions, Workers
 from orchestrator.runtime.stream_rows import rows_in_place
 from orchestrator.runtime.wal import reading, switching
+from orchestrator.session_locks import give_back
 
 ATTEMPTS = 20
 
@@ -249,8 +250,7 @@ def read_wal(connection: Connection[Any]) -> None:
     except SerializationFailure:
         return
     finally:
-        if not connection.closed:
-            connection.execute(f"SELECT pg_advisory_unlock({wal.LOCK})")
+        give_back(connection, f"SELECT pg_advisory_unlock({wal.LOCK})")
 
 
 def in_one_cut(

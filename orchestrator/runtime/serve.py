@@ -36,6 +36,7 @@ from orchestrator.runtime import refresh
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.freshness import Progress, groups, refresh_at
 from orchestrator.runtime.refresh import RefreshError, RefreshReport
+from orchestrator.runtime.sessions import end_early
 from orchestrator.runtime.unplanned import PlanReport
 
 Connect: TypeAlias = Callable[[], "Connection[Any]"]
@@ -193,9 +194,8 @@ class Server:
                     self._start(pool)
                     self.stop.wait(self._nap())
             finally:
-                for other in self.opened:
-                    with suppress(psycopg.Error):
-                        other.cancel()
+                running = [*self.busy.values(), *filter(None, [self.planning])]
+                end_early(running, self.opened)
 
     def _learn(self, connection: Connection[Any]) -> None:
         """Read the views to serve."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.pq import TransactionStatus
 
@@ -36,6 +38,16 @@ def open_pinned(dsn: str) -> Connection[Any]:
     connection = open_session(dsn)
     pin(connection)
     return connection
+
+
+def end_early(running: Iterable[Future[Any]], sessions: Iterable[Connection[Any]]) -> None:
+    """Cancel what threads run in sessions, until they have ended. A cancel between two statements has no effect."""
+    left = set(running)
+    while left := wait(left, timeout=0).not_done:
+        for session in sessions:
+            with suppress(psycopg.Error):
+                session.cancel()
+        wait(left, timeout=1)
 
 
 class BorrowedSession(Connection[Any]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -20,6 +20,7 @@ from psycopg import Connection
 from psycopg.sql import SQL, Identifier, Literal
 
 from orchestrator.catalog.serving import waits_for_any, work_of
+from orchestrator.runtime.sessions import end_early
 
 Connect: TypeAlias = Callable[[], "Connection[Any]"]
 
@@ -156,14 +157,8 @@ def each(
                 future.result()
         except BaseException:
             stopped.set()
-            _cancel(sessions)
+            end_early(running, sessions)
             raise
-
-
-def _cancel(sessions: Iterable[Connection[Any]]) -> None:
-    for session in sessions:
-        with suppress(psycopg.Error):
-            session.cancel()
 
 
 @dataclass(frozen=True)
@@ -224,7 +219,7 @@ class _Effort(Generic[Row]):
                 self._await(done)
             except BaseException:
                 self.failed = True
-                _cancel(self.sessions)
+                end_early(done, self.sessions)
                 raise
             finally:
                 self.verdict.set()

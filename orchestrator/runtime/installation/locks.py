@@ -9,10 +9,9 @@ from typing import Any
 from psycopg import Connection
 
 from orchestrator import catalog
-from orchestrator.errors import (
-    DatabaseError,
-)
+from orchestrator.errors import DatabaseError
 from orchestrator.runtime.installation import modes
+from orchestrator.session_locks import session_lock
 
 
 @contextmanager
@@ -21,12 +20,8 @@ def held(connection: Connection[Any], view_id: int | None) -> Iterator[None]:
     if view_id is None:
         yield
         return
-    connection.execute("SELECT pg_advisory_lock(idivm.lock_class(), %s)", [view_id])
-    try:
+    with session_lock(connection, "idivm.lock_class(), %s::integer", [view_id]):
         yield
-    finally:
-        if not connection.closed:
-            connection.execute("SELECT pg_advisory_unlock(idivm.lock_class(), %s)", [view_id])
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from orchestrator.runtime.wal.pgoutput import (
     changed_table,
     decode,
 )
+from orchestrator.session_locks import session_lock
 
 FETCHED = 5000
 """How many messages are read at once."""
@@ -56,12 +57,8 @@ _SETTINGS = {
 @contextmanager
 def locked(connection: Connection[Any]) -> Iterator[None]:
     """Exclude whoever reads the WAL or changes from where changes are captured. The transaction begins inside."""
-    connection.execute(f"SELECT pg_advisory_lock({wal.LOCK})")
-    try:
+    with session_lock(connection, wal.LOCK):
         yield
-    finally:
-        if not connection.closed:
-            connection.execute(f"SELECT pg_advisory_unlock({wal.LOCK})")
 
 
 def prepare(connection: Connection[Any]) -> None:

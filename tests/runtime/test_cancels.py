@@ -1,0 +1,106 @@
+"""Cancels that arrive early or late: sessions keep no locks, and threads end."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+from psycopg.errors import QueryCanceled
+from stepping import until
+
+import orchestrator
+from orchestrator.runtime.serve import Server
+from orchestrator.session_locks import session_lock
+
+pytestmark = pytest.mark.integration
+
+KEY = "7001, %s::integer"
+
+
+class Hasty(Connection[Any]):
+    """A connection on which a cancel arrives with each statement that contains `at`, once."""
+
+    at = ""
+    is_late = False
+
+    def execute(self, query: Any, *args: Any, **options: Any) -> Any:
+        text = query if isinstance(query, str) else query.as_string(self)
+        if not self.at or self.at not in text:
+            return super().execute(query, *args, **options)
+        self.at = ""
+        if self.is_late:
+            super().execute(query, *args, **options)
+        raise QueryCanceled("canceling statement due to user request")
+
+
+@pytest.fixture
+def hasty(dsn: str) -> Any:
+    with Hasty.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+def advisory(connection: Connection[Any]) -> list[Any]:
+    return connection.execute(
+        "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND classid = 7001"
+    ).fetchall()
+
+
+def test_a_cancel_does_not_keep_a_lock(hasty: Hasty) -> None:
+    hasty.at = "pg_advisory_unlock"
+    with session_lock(hasty, KEY, [1]):
+        assert advisory(hasty) == [(1,)]
+    assert advisory(hasty) == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_cancel_while_the_lock_is_taken(hasty: Hasty, late: bool) -> None:
+    notices = []
+    hasty.add_notice_handler(notices.append)
+    hasty.at, hasty.is_late = "pg_advisory_lock", late
+    with pytest.raises(QueryCanceled), session_lock(hasty, KEY, [-1]):
+        pass
+    assert advisory(hasty) == []
+    assert notices == []
+
+
+class Deaf(Connection[Any]):
+    """A connection whose first cancel arrives between two statements."""
+
+    cancels = 0
+
+    def cancel(self) -> None:
+        self.cancels += 1
+        if self.cancels > 1:
+            super().cancel()
+
+
+def test_serve_ends_though_a_cancel_came_too_early(dsn: str) -> None:
+    """Its worker waits for a lock that nobody gives back."""
+    with orchestrator.connect(dsn) as orc, psycopg.connect(dsn) as other:
+        orc.execute(
+            "CREATE TABLE t (id int PRIMARY KEY); CREATE VIEW v AS SELECT count(*) AS n FROM t"
+        )
+        orc.execute("INSERT INTO t VALUES (1)")
+        other.execute("SELECT idivm.lock_views(ARRAY(SELECT id FROM idivm.views))")
+        stop = threading.Event()
+        server = Server(
+            lambda: Deaf.connect(dsn, autocommit=True),
+            lambda connection: None,
+            lambda connection: [],
+            lambda event: None,
+            0.05,
+            stop,
+        )
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        until(
+            lambda: orc.connection.execute(
+                "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()"
+            ).fetchone()
+        )
+        stop.set()
+        thread.join(30)
+        assert not thread.is_alive()
