@@ -161,7 +161,7 @@ class Orchestrator(Loads, Subscriptions, Scheduling, Capturing):
     def parts(self, view: ViewInfo) -> Parts | None:
         """Return the heavy and light parts of the relations of a view with the strategy `skew`."""
         with self._ours(f"Looking at the parts of {view.name}", writes=False):
-            return parts_of(self.connection, view_names.names_of(view), view.plan.partitioning)
+            return parts_of(self.connection, view_names.names_of(view), view.plan)
 
     def enumerate(
         self, name: str, prefix: Mapping[str, object] | None = None

@@ -199,7 +199,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         dest="shapes",
         nargs="+",
         choices=(
-            *("worst", "zipf", "stream", "pairs", "pages", "lookups", "ranked"),
+            *("worst", "zipf", "stream", "pairs", "pages", "lookups", "ranked", "mixes"),
             *("triangles", "unary", "binary", "ternary", "four_path", "loomis_whitney", "in_a_row"),
             *("covariance", "four_cycle", "four_clique"),
         ),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 from psycopg import Connection
 from psycopg.sql import SQL, Composed, Identifier
 
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import Partition, Partitioning
+from orchestrator.deltascript.plan import MaintenancePlan, Partition, TurnDial
 
 HEAVIEST = 5
 """How many heavy values are shown."""
@@ -51,10 +52,14 @@ class Parts:
         return self.relations[0].threshold
 
 
-def parts_of(connection: Connection[Any], names: Names, known: Partitioning | None) -> Parts | None:
-    """Return the parts of a view with this partitioning. Return None without a partitioning or the right to
-    read it.
-    """
+def dial_of(plan: MaintenancePlan) -> TurnDial | None:
+    """Return the step that chooses ε, if the plan has one."""
+    return next((step for step in plan.program.script if isinstance(step, TurnDial)), None)
+
+
+def parts_of(connection: Connection[Any], names: Names, plan: MaintenancePlan) -> Parts | None:
+    """Return the parts of a view with this plan. Return None without a partitioning or the right to read it."""
+    known, dial = plan.partitioning, dial_of(plan)
     if known is None:
         return None
     state = names.state(known.state)
@@ -69,7 +74,14 @@ def parts_of(connection: Connection[Any], names: Names, known: Partitioning | No
     ).fetchone()
     if values is None:
         return None
-    relations = [_relation(connection, names, state, each) for each in known.partitions]
+    partitions = known.partitions
+    if dial is not None:
+        dial_row = connection.execute(
+            SQL("SELECT {} FROM {}").format(Identifier(dial.epsilon), names.state(dial.dial))
+        ).fetchone()
+        assert dial_row is not None
+        partitions = tuple(replace(each, epsilon=str(Fraction(dial_row[0]))) for each in partitions)
+    relations = [_relation(connection, names, state, each) for each in partitions]
     base, size, minor, major = values
     return Parts(base, size, minor, major, relations)
 

@@ -99,7 +99,7 @@ def _guarded(program: Program, called: Names, step: Apply) -> Code:
         several_code = _for_several(program, called, step)
         code = hashed_where_several(program, step.query, code, several_code)
         code = _unmerged(program, step, code)
-    return branches([(needed, code)]) if step.needs else code
+    return branches([(needed, code)]) if step.needs and not step.always else code
 
 
 def _by_keys(program: Program, called: Names, step: Apply) -> Code:

@@ -7,7 +7,7 @@ plans that look up rows by indexes. If a diff is large, statements are planned f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
@@ -45,6 +45,7 @@ from orchestrator.deltascript.plan import (
     Replan,
     StateTable,
     Step,
+    TurnDial,
 )
 from orchestrator.deltascript.query import defined, stored
 from orchestrator.deltascript.reading import read_logs
@@ -176,6 +177,40 @@ def _replanned(program: Program, names: Names, step: Replan) -> Code:
     return branches([(_holds_any(step.needs), replan_statements(program))])
 
 
+def _dials(program: Program) -> list[TurnDial]:
+    return [step for step in program.script if isinstance(step, TurnDial)]
+
+
+def _relations(names: Names, roles: Iterable[str]) -> Composed:
+    """Return an array of states."""
+    each = (
+        SQL("{}::regclass").format(Literal(stored(names, role).as_string(None))) for role in roles
+    )
+    return SQL("ARRAY[{}]").format(SQL(", ").join(each))
+
+
+def _turned(program: Program, names: Names, step: TurnDial) -> Code:
+    roles, columns, atoms = zip(*step.degrees, strict=True)
+    arguments = [
+        Literal(stored(names, step.dial).as_string(None)),
+        Literal(step.epsilon),
+        Literal(step.observed),
+        Literal(stored(names, step.state).as_string(None)),
+        Literal(step.base),
+        _relations(names, step.read),
+        _relations(names, step.scanned),
+        _relations(names, roles),
+        SQL("ARRAY[{}]").format(SQL(", ").join(map(Literal, columns))),
+        SQL("ARRAY[{}]").format(SQL(", ").join(map(Literal, atoms))),
+        Literal(step.delta),
+        Literal(step.width),
+        SQL("pending"),
+        SQL("steps"),
+        SQL("begun"),
+    ]
+    return filled("PERFORM idivm.turn_dial(", arguments, ");")
+
+
 def _assigned(program: Program, names: Names, step: Assign) -> Code:
     code = assigned(program, names, step)
     return branches([(_holds_any(step.needs), code)]) if step.needs else code
@@ -187,6 +222,7 @@ _STATEMENTS: dict[type[Any], Callable[[Program, Names, Any], Code]] = {
     Assign: _assigned,
     Replan: _replanned,
     ReplaceContent: replaced,
+    TurnDial: _turned,
 }
 
 
@@ -238,6 +274,7 @@ def _declarations(program: Program, names: Names) -> Code:
         for variable, shape in program.variables
     ]
     kept = [SQL("kept integer := 0;")] if completed(program) else []
+    counted = [SQL("steps double precision[];")] if _dials(program) else []
     requested = SQL("requested boolean := rebuild; work double precision;")
     return [
         SQL("begun timestamptz := clock_timestamp();"),
@@ -250,6 +287,7 @@ def _declarations(program: Program, names: Names) -> Code:
         SQL("accesses double precision := 0; pending bigint := 0; applied bigint; bytes bigint;"),
         SQL("taken bigint; keys bigint; last bigint; truncated boolean;"),
         *kept,
+        *counted,
         *([requested] if program.content_stands_alone else []),
         *(_unnested(filled("", diffs, separator=" ")) if diffs else ()),
     ]
@@ -278,6 +316,12 @@ def _read_changes(program: Program, names: Names) -> Code:
         SQL("current_setting('transaction_isolation') IN ('repeatable read', 'serializable')"),
         [SQL("PERFORM idivm.claim_watermark({});").format(Literal(names.id))],
     )
+    code += [
+        SQL("steps := idivm.steps_here({}, {});").format(
+            _relations(names, dial.read), _relations(names, dial.scanned)
+        )
+        for dial in _dials(program)
+    ]
     if any(isinstance(step, ReadChanges) for step in program.script):
         code += compare_costs(program, names)
     elif not program.time_dependent:

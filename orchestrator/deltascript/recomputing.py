@@ -57,6 +57,9 @@ def recompute(program: Program, names: Names, may_restart: bool) -> Code:
         head = "changed := changed +" if state.role in program.shown_states else "PERFORM"
         call: Code = _recomputed(head, state, names, query_code(state.query, names))
         call = _if_affected(program, state.role, call)
+        if state.kept:
+            empty = SQL("NOT EXISTS (SELECT FROM {})").format(stored(names, state.role))
+            call = when(empty, call)
         if state.role in order:
             call = when(SQL("kept < {}").format(Literal(order[state.role])), call)
         code += call

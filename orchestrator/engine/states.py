@@ -255,14 +255,18 @@ class Upkeep:
         before: Mapping[Column, Column] = MappingProxyType({}),
         *,
         bounded: Column | None = None,
+        always: bool = False,
     ) -> None:
         """Update the rows that a diff names.
 
         The expressions read the columns of the diff and, through `stored`, those of the row.
         `before` gives the columns of the diff that hold stored values of the row. `where` may bound a
-        range of a column that follows the IDs in an index.
+        range of a column that follows the IDs in an index. With `always`, the query also runs if no
+        variable that it reads holds rows.
         """
-        self._apply(ChangeKind.UPDATE, plan, ids, sets, where, before=before, bounded=bounded)
+        self._apply(
+            ChangeKind.UPDATE, plan, ids, sets, where, before=before, bounded=bounded, always=always
+        )
 
     def replace(
         self, plan: Operator, ids: Sequence[Column], columns: Sequence[Column] | None = None
@@ -331,6 +335,7 @@ class Upkeep:
         count: Column | None = None,
         before: Mapping[Column, Column] = MappingProxyType({}),
         bounded: Column | None = None,
+        always: bool = False,
     ) -> None:
         state, composer = self.state, self.composer
         held = composer.changes.get(state.role)
@@ -369,6 +374,7 @@ class Upkeep:
                 fields=both(name for _, name in state.outputs) if held else (),
                 before=tuple((state.called(c), old.symbol) for c, old in before.items()),
                 needs=tuple(sorted(needed(given, plan) if needs is None else needs)),
+                always=always,
                 counted=state.called(count) if count else None,
                 bounded=state.called(bounded) if bounded else None,
             ),

@@ -44,6 +44,7 @@ from orchestrator.fuzz.outcome import (
 from orchestrator.fuzz.plainly import plain_view, takes_long
 from orchestrator.fuzz.replay import Replicas
 from orchestrator.fuzz.script import view_statement
+from orchestrator.fuzz.steps import dials
 from orchestrator.fuzz.workspace import SLOW, drop_relation
 
 _TIMED_OUT = "57014"
@@ -240,6 +241,8 @@ class Runner(Acts):
         if step.views and not names:
             return
         try:
+            if not self.storming and not self.space.late:
+                dials.turn(self.space.orc, self.views.values(), self.outcome.counts)
             with self._read_before_and_after():
                 if step.how == "api" and not self.storming:
                     self.compare(self.planned_again(self.space.orc))

@@ -12,6 +12,7 @@ from psycopg import Connection
 from orchestrator import screenful
 from orchestrator.catalog import ViewInfo
 from orchestrator.catalog import costs as catalog_costs
+from orchestrator.catalog.parts import dial_of
 from orchestrator.deltascript import reads
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
@@ -27,6 +28,8 @@ from orchestrator.deltascript.plan import (
 from orchestrator.drawing import Graph, graphs_of
 from orchestrator.planning import notices
 from orchestrator.planning.view import plan_view
+from orchestrator.runtime.curve import CurvePoint, curve_of, planned_curve
+from orchestrator.runtime.curve import lines as curve_lines
 from orchestrator.runtime.installation import indexes, install
 from orchestrator.runtime.installation.names import names_of
 from orchestrator.runtime.installation.new_view import NewView
@@ -70,6 +73,8 @@ class Explanation:
     """The measured cost of its refreshes since it was planned, if a refresh was large enough to measure."""
     recompute: dict[str, Any] | None = None
     """The expected cost of recomputing it, if the plan does not always recompute it."""
+    curve: Sequence[CurvePoint] = ()
+    """Update time, space and delay for each epsilon, with the chosen one; for the strategy `skew`."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the explanation as plain values."""
@@ -85,6 +90,7 @@ class Explanation:
             "why": self.details["evidence"]["reasons"],
             "measured": self.measured,
             "recompute": self.recompute,
+            "curve": [asdict(point) for point in self.curve],
         }
 
 
@@ -95,6 +101,8 @@ def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
     recompute = _recompute_estimate(connection, view)
     tables = sources_shown(view)
     summary = _summary(view.plan, tables)
+    curve = curve_of(connection, view)
+    why = [summary, _why(view.plan, measured, recompute), *_curve(curve, view.plan)]
     return Explanation(
         view=view.name,
         strategy=view.strategy,
@@ -102,13 +110,14 @@ def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
         plan=_plan(view.plan, tables, wanted),
         script=_script(view.plan),
         sql=_sql(connection, view),
-        why=f"{summary}\n{_why(view.plan, measured, recompute)}",
+        why="\n".join(why),
         missing_indexes=wanted,
         details=view.plan.to_json(),
         summary=summary,
         graphs=graphs_of(view.plan, view.name, tables),
         measured=measured,
         recompute=recompute,
+        curve=curve,
     )
 
 
@@ -135,6 +144,7 @@ def explain_query(connection: Connection[Any], new: NewView) -> Explanation:
     assert definition is not None
     tables = [str(source) for source in plan.program.sources]
     summary = _summary(plan, tables)
+    curve = planned_curve(plan)
     return Explanation(
         view="the query",
         strategy=plan.strategy,
@@ -142,12 +152,19 @@ def explain_query(connection: Connection[Any], new: NewView) -> Explanation:
         plan=_plan(plan, tables, wanted),
         script=_script(plan),
         sql=definition[0],
-        why="\n".join(filter(None, [summary, _why(plan, None, None), notice])),
+        why="\n".join(
+            filter(None, [summary, _why(plan, None, None), *_curve(curve, plan), notice])
+        ),
         missing_indexes=wanted,
         details=plan.to_json(),
         summary=summary,
         graphs=graphs_of(plan, "the query", tables),
+        curve=curve,
     )
+
+
+def _curve(curve: Sequence[CurvePoint], plan: MaintenancePlan) -> Iterator[str]:
+    return curve_lines(curve, is_open=dial_of(plan) is not None)
 
 
 def _summary(plan: MaintenancePlan, tables: Sequence[str]) -> str:

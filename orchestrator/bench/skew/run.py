@@ -37,6 +37,7 @@ from orchestrator.bench.skew import (
     cycles,
     hubs,
     lookups,
+    mixes,
     pages,
     pairs,
     ranked,
@@ -54,11 +55,11 @@ EPSILONS = ("0", "1/4", "1/2", "3/4", "1")
 GRAPHS = ("worst", "zipf")
 """Graphs whose triangles are counted."""
 SHAPES = (
-    *(*GRAPHS, streams.NAME, pairs.NAME, pages.NAME, lookups.NAME, ranked.NAME),
+    *(*GRAPHS, streams.NAME, pairs.NAME, pages.NAME, lookups.NAME, ranked.NAME, mixes.NAME),
     *(*cycles.NAMES, *counts.COUNTS, *hubs.SHAPES),
 )
-"""All queries: triangle counts, a stream, pairs, reading them, lookups, ranked pairs, triangles with free variables,
-counts, and what edges between hubs close."""
+"""All queries: triangle counts, a stream, pairs, reading them, lookups, ranked pairs, mixes of changes and reads,
+triangles with free variables, counts, and what edges between hubs close."""
 CLASSICAL_AT_LEAST = 0.9
 HALF = "skew 1/2"
 """The side to which the bars on times apply; the graph is most expensive at this ε."""
@@ -147,6 +148,12 @@ def run(
                 if ranked.NAME in shapes
                 for row in ranked.measured(orchestrator, size, updates, say)
             ]
+            mixed = [
+                row
+                for size in sizes or mixes.SIZES
+                if mixes.NAME in shapes
+                for row in mixes.measured(orchestrator, size, updates, say)
+            ]
             closed = [
                 row
                 for name in shapes
@@ -175,6 +182,7 @@ def run(
                 *paged,
                 *asked,
                 *sorted_pairs,
+                *mixed,
                 *grouped,
                 *counted,
                 *closed,
@@ -186,6 +194,7 @@ def run(
                 *pages.bars(paged),
                 *lookups.bars(asked),
                 *ranked.bars(sorted_pairs),
+                *mixes.bars(mixed),
                 *cycles.bars(grouped),
                 *counts.bars(counted),
                 *hubs.bars(closed),

@@ -45,6 +45,7 @@ from orchestrator.deltascript.plan.steps import (
     ReplaceContent,
     Replan,
     Step,
+    TurnDial,
 )
 from orchestrator.deltascript.plan.strategy import Strategy
 from orchestrator.deltascript.plan.tables import (
@@ -113,6 +114,7 @@ __all__ = [
     "Step",
     "Strategy",
     "Term",
+    "TurnDial",
     "Walk",
     "direction",
     "over_rows",

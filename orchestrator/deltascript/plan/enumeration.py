@@ -42,6 +42,8 @@ class Partitioning:
     minor: str
     major: str
     partitions: tuple[Partition, ...]
+    curve: tuple[tuple[str, str, str, str], ...] = ()
+    """For each ε the bounds of a change, of the stored rows, and of the time to the next row."""
 
 
 @dataclass(frozen=True)

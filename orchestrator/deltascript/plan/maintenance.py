@@ -38,7 +38,7 @@ from orchestrator.deltascript.plan.tables import (
 EAGER, ON_READ = "eager", "on_read"
 """The modes in which writers update the view with their statements, and in which reads merge pending changes."""
 
-VERSION = 5
+VERSION = 6
 """The version of the stored form of plans. A view with another version is planned again."""
 
 

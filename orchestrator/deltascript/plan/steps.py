@@ -126,6 +126,8 @@ class Apply:
     collect: str | None
     shape: str | None
     needs: tuple[str, ...]
+    always: bool = False
+    """Whether the step also runs if none of these variables holds rows."""
     fields: tuple[tuple[str, str], ...] = ()
     """The fields that are collected of a changed row, in the order of the shape: `old` or `new`,
     and the column."""
@@ -154,4 +156,30 @@ class Analyse:
     needs: tuple[str, ...]
 
 
-Step: TypeAlias = ReplaceContent | ReadChanges | Assign | Apply | Replan | Analyse
+@dataclass(frozen=True)
+class TurnDial:
+    """Note how many changes and reads there were, and choose another ε if it would have been cheaper."""
+
+    dial: str
+    """The state that holds ε and what was observed."""
+    epsilon: str
+    observed: str
+    """The columns of this state."""
+    state: str
+    """The state of the partitioning, and its column with N."""
+    base: str
+    read: tuple[str, ...]
+    """The states that readers read."""
+    scanned: tuple[str, ...]
+    """States among these that each read scans once, however many values are heavy."""
+    degrees: tuple[tuple[str, str, int], ...]
+    """The states of the degrees, their columns, and how many atoms each counts."""
+    delta: float
+    """δ, the number of light values that a changed row may meet in turn."""
+    width: float
+    """w, the number of atoms whose rows a value may combine."""
+    notation: str = "choose epsilon by the changes and reads since the last choice"
+    """The step as one line."""
+
+
+Step: TypeAlias = ReplaceContent | ReadChanges | Assign | Apply | Replan | Analyse | TurnDial

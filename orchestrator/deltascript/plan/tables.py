@@ -151,6 +151,8 @@ class StateTable:
     historic: bool = False
     """Whether the content also depends on earlier changes; the query then returns its initial
     content."""
+    kept: bool = False
+    """Whether the content stays when the other states are recomputed."""
 
     @property
     def layout(self) -> tuple[object, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from orchestrator.strategies.viewtree.classes import power
@@ -124,6 +124,11 @@ class Guarantee:
         return 1 + (self.width - 1) * self.epsilon
 
     @property
+    def space(self) -> Fraction:
+        """The exponent of the number of stored rows."""
+        return self.first
+
+    @property
     def delay(self) -> Fraction:
         """The exponent of the time from a row of the result to the next row."""
         return 1 - self.epsilon if self.divided else Fraction(0)
@@ -152,6 +157,26 @@ content O(N), and a row is O(N^1/2) after the one before, by keys of S'
         if self.come_or_go < self.delta:
             update += f", an insert or a delete {power(self.come_or_go * self.epsilon)}"
         return f"w = {self.width}, δ = {self.delta}: {update}, {first}, {rest}"
+
+
+EIGHTHS = tuple(Fraction(number, 8) for number in range(9))
+"""The values of ε that a curve shows beside that of the plan, and that a dial has."""
+
+
+def curve_of(costs: Exponents | Guarantee) -> tuple[tuple[str, str, str, str], ...]:
+    """Return the bounds of a change, of the stored rows and of the time to the next row for each ε.
+
+    >>> one = Fraction(1)
+    >>> curve_of(Guarantee(Fraction(1, 2), one + 1, one, one, True))[2]
+    ('1/4', 'O(N^1/4)', 'O(N^5/4)', 'O(N^3/4)')
+    >>> curve_of(Exponents(Fraction(1, 2)))[2]
+    ('1/4', 'O(N^3/4)', 'O(N^5/4)', 'O(1)')
+    """
+    points = (replace(costs, epsilon=each) for each in sorted({*EIGHTHS, costs.epsilon}))
+    return tuple(
+        (str(each.epsilon), power(each.update), power(each.space), power(each.delay))
+        for each in points
+    )
 
 
 def delta_width(light: View, constraints: Constraints) -> Fraction:

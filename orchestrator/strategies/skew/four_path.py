@@ -19,8 +19,8 @@ from itertools import permutations
 
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.strategies.skew.counts import plan_of, rule, through, where
-from orchestrator.strategies.skew.degrees import Split
 from orchestrator.strategies.skew.exponents import Exponents
+from orchestrator.strategies.skew.partition.split import Split
 from orchestrator.strategies.skew.triangle import HEAVY, LIGHT, Division, SkewPlan, joined
 from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables
 

@@ -29,8 +29,8 @@ from fractions import Fraction
 from itertools import product
 
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
-from orchestrator.strategies.skew.degrees import Split
 from orchestrator.strategies.skew.exponents import Guarantee, delta_width
+from orchestrator.strategies.skew.partition.split import Split
 from orchestrator.strategies.skew.union_plan import Division, Tree, UnionPlan
 from orchestrator.strategies.viewtree.hypergraph import Constraints, Hypergraph, Variables
 from orchestrator.strategies.viewtree.orders import Order, canonical

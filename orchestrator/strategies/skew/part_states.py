@@ -9,7 +9,8 @@ from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.strategies.request import PlanningRequest
-from orchestrator.strategies.skew.degrees import Degrees, Split, rows_of
+from orchestrator.strategies.skew.partition.degrees import Degrees
+from orchestrator.strategies.skew.partition.split import Split, rows_of
 from orchestrator.strategies.skew.shared import twin_state
 from orchestrator.strategies.skew.sharing import Sharing, shared_states
 from orchestrator.strategies.skew.triangle import (

@@ -10,8 +10,8 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.deltascript.plan import (
     Assign,
 )
-from orchestrator.strategies.skew.degrees import Split
 from orchestrator.strategies.skew.part_states import PartStates
+from orchestrator.strategies.skew.partition.split import Split
 from orchestrator.strategies.skew.shared import Changes
 from orchestrator.strategies.skew.triangle import (
     HEAVY,

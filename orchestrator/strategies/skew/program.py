@@ -35,10 +35,12 @@ from orchestrator.deltascript.plan import (
     Walk,
 )
 from orchestrator.strategies.request import PlanningRequest
-from orchestrator.strategies.skew.degrees import Degrees
+from orchestrator.strategies.skew.exponents import curve_of
 from orchestrator.strategies.skew.hierarchical import union
 from orchestrator.strategies.skew.part_states import sized_by
 from orchestrator.strategies.skew.part_upkeep import PartUpkeep
+from orchestrator.strategies.skew.partition.degrees import Degrees
+from orchestrator.strategies.skew.partition.described import with_partitioning
 from orchestrator.strategies.skew.plans import exponents_of, parted, uneven
 from orchestrator.strategies.skew.show import plan_text
 from orchestrator.strategies.skew.skew_cost import CaseCost, TriangleCost, case_cost, triangle_cost
@@ -172,7 +174,8 @@ class _Program(PartUpkeep):
             and not division.together
             and self.sharing.first[division] is division
         }
-        plan = self.degrees.with_partitioning(planned, parts)
+        curve = () if skew.exponents.own or skew.view_rules else curve_of(skew.exponents)
+        plan = with_partitioning(self.degrees, planned, parts, curve)
         plan = replace(
             plan,
             program=replace(plan.program, by_lookups=True),

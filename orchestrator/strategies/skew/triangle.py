@@ -30,8 +30,8 @@ from fractions import Fraction
 from itertools import product
 
 from orchestrator.algebra.unsupported import Unsupported
-from orchestrator.strategies.skew.degrees import Split
 from orchestrator.strategies.skew.exponents import Exponents
+from orchestrator.strategies.skew.partition.split import Split
 from orchestrator.strategies.viewtree.classes import power
 from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables
 from orchestrator.strategies.viewtree.tree import View

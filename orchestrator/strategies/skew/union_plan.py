@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.caching import cached_property
-from orchestrator.strategies.skew.degrees import Split
 from orchestrator.strategies.skew.exponents import Guarantee
+from orchestrator.strategies.skew.partition.split import Split
 from orchestrator.strategies.viewtree.orders import Forest
 from orchestrator.strategies.viewtree.tree import View
 

@@ -29,7 +29,10 @@ from orchestrator.deltascript.plan import (
     Walk,
 )
 from orchestrator.strategies.request import PlanningRequest
-from orchestrator.strategies.skew.degrees import Degrees, rows_of
+from orchestrator.strategies.skew.exponents import curve_of
+from orchestrator.strategies.skew.partition.degrees import Degrees
+from orchestrator.strategies.skew.partition.described import with_partitioning
+from orchestrator.strategies.skew.partition.split import rows_of
 from orchestrator.strategies.skew.show import drawn
 from orchestrator.strategies.skew.union_plan import Division, Tree, UnionPlan, parents
 from orchestrator.strategies.viewtree.form import NormalForm
@@ -80,9 +83,11 @@ class Unions:
         else:
             self.content = self.views.store_content(self.views.defined[self.root])
         self._maintain()
+        if union.divisions:
+            self._turn()
         plan = self.views.plan(name)
         if union.divisions:
-            plan = self.degrees.with_partitioning(plan, {})
+            plan = with_partitioning(self.degrees, plan, {}, curve_of(union.guarantee))
         plan = replace(
             plan,
             program=replace(plan.program, by_lookups=True),
@@ -109,6 +114,7 @@ class Unions:
                 for division in divisions
                 if not any(other.split.on < division.split.on for other in divisions)
             ],
+            is_open=self.views.request.epsilon_is_open and self.union.guarantee.changes,
         )
         for division in divisions:
             self.views.defined[division.heavy] = degrees.heavy(division.split)
@@ -211,6 +217,18 @@ class Unions:
             self._carry(leaf, delta)
         if major is not None:
             self.degrees.end(major)
+
+    def _turn(self) -> None:
+        """Add the step that chooses ε by the changes and reads, if it is open."""
+        guarantee, views = self.union.guarantee, self.union.content_views
+        read, light = (
+            sorted(scan.role for scan in scans if isinstance(scan, StateScan))
+            for scans in (
+                [self._current(view).rows for view in views],
+                [self._current(view).rows for view in views if view in self.light],
+            )
+        )
+        self.degrees.turn(read, light or read[:1], guarantee.delta, guarantee.width)
 
     def _rebalance(self, deltas: Mapping[View, Relation]) -> str | None:
         """Move values between heavy and light; return the variable that has rows if N changes."""

@@ -13,8 +13,8 @@ from functools import lru_cache
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.strategies.skew.cases.search import NEVER, CaseSearch, Marks
 from orchestrator.strategies.skew.counts import where
-from orchestrator.strategies.skew.degrees import Split
 from orchestrator.strategies.skew.exponents import Exponents
+from orchestrator.strategies.skew.partition.split import Split
 from orchestrator.strategies.skew.triangle import UNDECIDED, Case, Division, Rule, SkewPlan
 from orchestrator.strategies.viewtree.classes import power
 from orchestrator.strategies.viewtree.hypergraph import Hypergraph

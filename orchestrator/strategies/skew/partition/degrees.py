@@ -4,6 +4,9 @@ Relations are divided on some of their variables. The degree of a value is the n
 the threshold N^ε, heavy values have a degree of at least N^ε / 2, light values a degree below 3 N^ε / 2.
 After a change of the threshold base N, the bound is N^ε for both (definition 6 of
 papers/ivm-eps-counting-triangles.txt). With ε = 0 every value is heavy.
+
+If ε is open, a state of a single row, the dial, holds it. A refresh that finds another ε there than that of the last
+division divides all values again, as after a change of N.
 """
 
 from __future__ import annotations
@@ -27,43 +30,19 @@ from orchestrator.algebra.scalar import Scalar, conjunction, filled
 from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
     Analyse,
-    MaintenancePlan,
-    Partition,
-    Partitioning,
     Replan,
-    StateTable,
 )
 from orchestrator.engine import terms
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.states import Upkeep, store
+from orchestrator.strategies.skew.partition.dial import Dial, threshold_of
+from orchestrator.strategies.skew.partition.split import Split
 from orchestrator.strategies.viewtree.hypergraph import Variables
 from orchestrator.strategies.viewtree.relation import Relation, columns_of
 from orchestrator.strategies.viewtree.sums import COUNT
 
 RISES, FALLS = 1, -1
 """The direction in which a value moves: to the heavy part, or to the light part."""
-
-
-@dataclass(frozen=True)
-class Split:
-    """What is divided by the values of some variables: one atom, or several atoms together."""
-
-    name: str
-    atoms: tuple[str, ...]
-    on: Variables
-
-
-def rows_of(split: Split, relations: Sequence[Relation], composer: Composer) -> Relation:
-    """Return the values of atoms that are divided together, with the number of their rows in each."""
-    names = sorted(split.on)
-    columns = [composer.fresh(relations[0].keys[name]) for name in names]
-    count = composer.column("rows")
-    branches = tuple(
-        Branch(relation.rows, (*(relation.keys[name] for name in names), relation.payload[COUNT]))
-        for relation in relations
-    )
-    rows = UnionAll(branches, (*columns, count))
-    return Relation(rows, dict(zip(names, columns, strict=True)), {COUNT: count})
 
 
 @dataclass(frozen=True)
@@ -90,12 +69,19 @@ class Degrees:
         epsilons: Mapping[Split, Fraction],
         relations: Mapping[Split, Relation],
         sized: Collection[Split],
+        *,
+        is_open: bool = False,
     ) -> None:
         """Store the initial degrees, threshold and heavy values; the division is strict at first.
 
-        N is about the size of the `sized` splits. Each key counts as often as its payload says.
+        N is about the size of the `sized` splits. Each key counts as often as its payload says. If ε `is_open`, all
+        splits have the same, and it may change.
         """
         self.composer, self.epsilons, self.sized = composer, epsilons, sized
+        self.dial: Dial | None = None
+        if is_open:
+            [start] = dict.fromkeys(epsilons.values())
+            self.dial = Dial.stored(start, composer)
         stored_degrees = {
             key: self._store_degrees(key, relation) for key, relation in relations.items()
         }
@@ -131,6 +117,12 @@ class Degrees:
         role = self.composer.name(f"{split.name}_degrees")
         return columns, degree, store(role, rows, columns, self.composer, followed=False)
 
+    def _exponent(self, epsilon: Fraction) -> Scalar:
+        """Return an ε as an expression over the columns of the dial, if there is one."""
+        if self.dial is None:
+            return Scalar.read(f"{float(epsilon)}::double precision")
+        return Scalar.column(self.dial.epsilon)
+
     def _store_base(self, stored_degrees: Iterable[tuple[StateScan, Column]]) -> StateScan:
         rows: Operator | None = None
         sizes: list[Column] = []
@@ -142,6 +134,8 @@ class Degrees:
             rows = grouping if rows is None else Join(rows, grouping)
             sizes.append(size)
         assert rows is not None
+        if self.dial is not None:
+            rows = Join(rows, self.dial.state)
         total = Scalar.column(sizes[0])
         for size in sizes[1:]:
             total = filled("x + y", x=total, y=size)
@@ -149,7 +143,10 @@ class Degrees:
         items = (
             Item(self.base, base),
             Item(self.size, total),
-            *(Item(column, _power(base, key)) for key, column in self.thresholds.items()),
+            *(
+                Item(column, threshold_of(base, self._exponent(key)))
+                for key, column in self.thresholds.items()
+            ),
             Item(self.minor, Scalar.read("0::bigint")),
             Item(self.major, Scalar.read("0::bigint")),
         )
@@ -158,12 +155,13 @@ class Degrees:
     def _store_heavy(
         self, split: Split, columns: tuple[Column, ...], degree: Column, scan: StateScan
     ) -> StateScan:
-        is_heavy = filled("x >= y", x=degree, y=self._threshold(split))
+        is_heavy = filled("x >= y", x=degree, y=self.threshold(split))
         rows = terms.projected(Selection(Join(scan, self.state), is_heavy), columns)
         role = self.composer.name(f"{split.name}_heavy_values")
         return store(role, rows, columns, self.composer, followed=False)
 
-    def _threshold(self, split: Split) -> Column:
+    def threshold(self, split: Split) -> Column:
+        """Return the column with the threshold of a split."""
         return self.thresholds[self.epsilons[split]]
 
     def divided(
@@ -228,8 +226,19 @@ class Degrees:
         outputs = [(c, f"new_{self.state.called(c)}") for c in (self.base, *thresholds)]
         outputs.append((old_base, f"old_{self.state.called(self.base)}"))
         changed = DiffScan(size_change, self.composer.symbols.fresh("d"), tuple(outputs))
-        resized = Selection(changed, filled("x <> y", x=self.base, y=old_base))
-        same_base = Selection(changed, filled("x = y", x=self.base, y=old_base))
+        kept, moved = (
+            filled("x = y", x=self.base, y=old_base),
+            filled("x <> y", x=self.base, y=old_base),
+        )
+        if self.dial is not None:
+            [threshold] = thresholds
+            old_threshold = self.composer.fresh(threshold)
+            outputs.append((old_threshold, f"old_{self.state.called(threshold)}"))
+            changed = replace(changed, outputs=tuple(outputs))
+            kept = conjunction([kept, filled("x = y", x=threshold, y=old_threshold)])
+            moved = filled("x OR y <> z", x=moved, y=threshold, z=old_threshold)
+        resized = Selection(changed, moved)
+        same_base = Selection(changed, kept)
         major = self.composer.assign("rebalanced", resized, thresholds)
         # N changes after as many changes as it counts rows.
         [counted, *_] = (self._counted(key) for key in self.values if key in self.sized)
@@ -267,23 +276,47 @@ class Degrees:
         size = filled("x + y", x=upkeep.stored(self.size), y=by)
         now = upkeep.stored(self.base)
         base = filled("idivm.threshold_base(x, y)", x=now, y=size)
-        count = "x + CASE WHEN y <> z THEN 1 ELSE 0 END"
+        thresholds = [
+            (column, threshold_of(base, self._exponent(key)))
+            for key, column in self.thresholds.items()
+        ]
+        moved = "y <> z"
+        if self.dial is not None:
+            [threshold] = self.thresholds.values()
+            branches.append(self.dial.turned(self.state, self.base, threshold))
+            moved += " OR v <> w"
+        sums: Operator = Grouping(UnionAll(tuple(branches), (more,)), (), (total,))
+        if self.dial is not None:
+            sums = Join(Selection(sums, filled("x IS NOT NULL", x=by)), self.dial.state)
+        [(threshold, new_threshold), *_] = thresholds
         upkeep.update(
-            Grouping(UnionAll(tuple(branches), (more,)), (), (total,)),
+            sums,
             (),
             [
                 (self.size, size),
                 (self.base, base),
-                *((column, _power(base, key)) for key, column in self.thresholds.items()),
-                (self.major, filled(count, x=upkeep.stored(self.major), y=base, z=now)),
+                *thresholds,
+                (
+                    self.major,
+                    filled(
+                        f"x + CASE WHEN {moved} THEN 1 ELSE 0 END",
+                        x=upkeep.stored(self.major),
+                        y=base,
+                        z=now,
+                        v=new_threshold,
+                        w=upkeep.stored(threshold),
+                    ),
+                ),
             ],
+            # The dial may have been turned although no degree changes.
+            always=self.dial is not None,
         )
         return composer.changes[self.state.role].updated
 
     def _crossing_after_resize(self, split: Split, values: _Values, major: DiffScan) -> DiffScan:
         """Return the values that change their part after a change of N (StrictPartition in figure 4)."""
         every = Join(major, values.degrees)
-        moving = self._crossing(split, every, values.degree, Fraction(1), Fraction(1))
+        moving = self._crossing(split, every, values.degree, "1.0", "1.0")
         return self._assign_moving(split, moving, major)
 
     def _crossing_after_change(
@@ -293,8 +326,11 @@ class Degrees:
         changed = Join(terms.projected(self.changes[split], values.columns), same_base)
         degrees, equal, new = self._renamed(values.degrees, values.columns)
         left_join = LeftJoin(changed, degrees, equal)
-        rises = Fraction(3, 2) if self.epsilons[split] else Fraction(1)
-        moving = self._crossing(split, left_join, new[values.degree], rises, Fraction(1, 2))
+        # With ε = 0 every value is heavy.
+        rises = "1.5" if self.epsilons[split] else "1.0"
+        if self.dial is not None:
+            rises = "CASE WHEN t > 1 THEN 1.5 ELSE 1.0 END"
+        moving = self._crossing(split, left_join, new[values.degree], rises, "0.5")
         variable = self._assign_moving(split, moving, self.changes[split])
         # A value changes its part only after a number of changes that grows with its degree.
         counted = self._counted(split)
@@ -308,17 +344,17 @@ class Degrees:
         return counted
 
     def _crossing(
-        self, split: Split, rows: Operator, degree: Column, rises: Fraction, falls: Fraction
+        self, split: Split, rows: Operator, degree: Column, rises: str, falls: str
     ) -> Operator:
         """Return light values above, and heavy values below, the given multiples of the threshold."""
         values = self.values[split]
         heavy, equal, new = self._renamed(values.heavy, values.columns)
         direction = self.composer.column("direction")
         text = (
-            f"CASE WHEN h IS NULL THEN CASE WHEN n > 0 AND n >= {float(rises)} * t THEN {RISES} END"
-            f" WHEN n < {float(falls)} * t THEN {FALLS} END"
+            f"CASE WHEN h IS NULL THEN CASE WHEN n > 0 AND n >= {rises} * t THEN {RISES} END"
+            f" WHEN n < {falls} * t THEN {FALLS} END"
         )
-        value = filled(text, h=new[values.columns[0]], n=degree, t=self._threshold(split))
+        value = filled(text, h=new[values.columns[0]], n=degree, t=self.threshold(split))
         item = Item(direction, value)
         joined = LeftJoin(rows, heavy, equal)
         projection = Projection(joined, (*map(Item.kept, values.columns), item))
@@ -374,6 +410,23 @@ class Degrees:
         # N has doubled or halved, so the tables' statistics are out of date.
         self.composer.steps.append(Analyse((major,)))
 
+    def turn(
+        self, read: Iterable[str], scanned: Iterable[str], delta: Fraction, width: Fraction
+    ) -> None:
+        """Add the step that chooses ε, if it is open; the arguments are as in `TurnDial`."""
+        if self.dial is None:
+            return
+        self.dial.turn(
+            (self.state.role, self.state.called(self.base)),
+            read,
+            scanned,
+            (
+                (values.degrees.role, values.degrees.called(values.degree), len(split.atoms))
+                for split, values in self.values.items()
+            ),
+            (delta, width),
+        )
+
     def _delete_empty(self, split: Split) -> None:
         values, composer = self.values[split], self.composer
         upkeep = Upkeep(values.degrees, composer)
@@ -394,51 +447,3 @@ class Degrees:
         )
         new_degree = filled("x + y", x=now, y=values.degree)
         upkeep.merge(deleted, [(values.degree, new_degree)], count=values.degree)
-
-    def with_partitioning(
-        self, plan: MaintenancePlan, parts: Mapping[Split, tuple[StateScan, ...]]
-    ) -> MaintenancePlan:
-        """Return a plan that names these states, and marks the states that depend on earlier content."""
-        partitioning = self._partitioning(parts)
-        historic = {
-            partitioning.state,
-            *(partition.heavy_values for partition in partitioning.partitions),
-        }
-        states = (
-            replace(item, historic=True)
-            if isinstance(item, StateTable) and item.role in historic
-            else item
-            for item in plan.program.states
-        )
-        return replace(
-            plan, program=replace(plan.program, states=tuple(states)), partitioning=partitioning
-        )
-
-    def _partitioning(self, parts: Mapping[Split, tuple[StateScan, ...]]) -> Partitioning:
-        """Return the names of the states and their columns, and the stored heavy and light parts."""
-        called = self.state.called
-        return Partitioning(
-            state=self.state.role,
-            base=called(self.base),
-            size=called(self.size),
-            minor=called(self.minor),
-            major=called(self.major),
-            partitions=tuple(
-                Partition(
-                    ", ".join(key.atoms),
-                    tuple(sorted(key.on)),
-                    str(self.epsilons[key]),
-                    called(self._threshold(key)),
-                    tuple(map(values.degrees.called, values.columns)),
-                    values.degrees.role,
-                    values.degrees.called(values.degree),
-                    values.heavy.role,
-                    tuple(part.role for part in parts.get(key, ())),
-                )
-                for key, values in self.values.items()
-            ),
-        )
-
-
-def _power(base: Scalar, epsilon: Fraction) -> Scalar:
-    return filled(f"power(x::double precision, {float(epsilon)}::double precision)", x=base)

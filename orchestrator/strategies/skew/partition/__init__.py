@@ -1,0 +1,1 @@
+"""Degrees of values, and their division into heavy and light ones."""
