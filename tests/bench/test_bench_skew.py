@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from orchestrator.bench.plot import draw_skew
-from orchestrator.bench.skew import cycles, lookups, slopes, streams
+from orchestrator.bench.skew import cycles, lookups, mixes, slopes, streams
 from orchestrator.bench.skew.run import run
 from orchestrator.errors import DatabaseError, UsageError
 
@@ -149,3 +149,13 @@ def test_pages_are_measured_over_few_and_many_heavy_values(dsn):
         "pages, 16,000 rows, buffers of a row: 320 heavy values, times 20": 2,
         "pages, 16,000 rows, a row in pages, times a row of SELECT": 20,
     }
+
+
+def test_the_bar_on_mixes_compares_auto_with_the_best_fixed_epsilon():
+    costs = {"skew 0": 90.0, "skew 1/2": 60.0, "skew auto": 66.0}
+    rows = [
+        {"rows": 10, "mix": mix, "side": side, "mix, ms": cost}
+        for mix in mixes.RATIOS
+        for side, cost in costs.items()
+    ]
+    assert [(bar.value, bar.holds) for bar in mixes.bars(rows)] == [(1.1, True)] * 2
