@@ -1,7 +1,7 @@
 """Different writings of a query have one plan.
 
-Each file in `phrasings` holds a query in several writings; a comment of one line names each. The first is
-the canonical one. The name of a writing that has no such plan begins with `refused:`, and ends with a part of
+Each file in `phrasings` holds a query in several writings, and perhaps an option of its views; a comment of one line
+names each writing. The first is the canonical one. The name of a writing that has no such plan begins with `refused:`, and ends with a part of
 the sentence that says why.
 """
 
@@ -20,6 +20,11 @@ from orchestrator.errors import UnsupportedError
 
 FOLDER = Path(__file__).parent / "phrasings"
 TABLES = (FOLDER / "tables.sql").read_text()
+RING = re.findall(
+    r"```sql\n(.*?)```",
+    (Path(__file__).parents[2] / "docs" / "rings.md").read_text().partition("## Example")[2],
+    re.DOTALL,
+)[0]
 FILES = sorted(path for path in FOLDER.glob("*.sql") if path.name != "tables.sql")
 
 REFUSED_AT_MOST = 0.05
@@ -39,6 +44,11 @@ def strategy_of(path: Path) -> str:
     match = re.search(r"^-- strategy: (\w+)$", path.read_text(), re.MULTILINE)
     assert match, f"{path.name} names no strategy"
     return match[1]
+
+
+def options_of(path: Path) -> dict[str, str]:
+    match = re.search(r"^-- options: (\w+) = (.*)$", path.read_text(), re.MULTILINE)
+    return {match[1]: match[2]} if match else {}
 
 
 def writings_of(path: Path) -> list[Writing]:
@@ -115,19 +125,21 @@ def test_all_writings_have_one_plan_and_the_right_rows(orc, path, older):
     if older:
         pytest.skip("plans do not depend on the version")
     orc.execute(TABLES)
+    if "moments(" in path.read_text():
+        orc.execute(RING)
     tables: dict[str, list[tuple[str, str, bool]]] = {}
     for table, *column in orc.connection.execute(COLUMNS).fetchall():
         tables.setdefault(table, []).append(tuple(column))
     rng = Random(path.stem)
     for change in changes(rng, tables, 30):
         orc.execute(change)
-    strategy, canonical = strategy_of(path), None
+    strategy, options, canonical = strategy_of(path), options_of(path), None
     for number, writing in enumerate(writings_of(path)):
         if writing.obstacle is not None:
             with pytest.raises(UnsupportedError, match=re.escape(writing.obstacle)):
-                orc.create_view(f"v{number}", writing.query, strategy=strategy)
+                orc.create_view(f"v{number}", writing.query, strategy=strategy, **options)
             continue
-        view = orc.create_view(f"v{number}", writing.query, strategy=strategy)
+        view = orc.create_view(f"v{number}", writing.query, strategy=strategy, **options)
         plan = structure(view.plan)
         canonical = canonical or plan
         assert plan == canonical, writing.name

@@ -214,7 +214,18 @@ def _is_widening(tree: Tree) -> bool:
 
 
 def _coalesced(tree: Tree) -> tuple[Tree, Decimal] | None:
-    """Return the first argument of coalesce and the number that replaces NULL."""
+    """Return the first argument of coalesce and the number that replaces NULL.
+
+    >>> first, number = _coalesced(dialect.parse("SELECT CASE WHEN x IS NULL THEN 0 ELSE x END").selects[0])
+    >>> first.name, number
+    ('x', Decimal('0'))
+    >>> text = "SELECT CASE WHEN (x IS NOT NULL) THEN x ELSE 7 END, CASE WHEN x IS NULL THEN 0 ELSE y END"
+    >>> (first, number), other = map(_coalesced, dialect.parse(text).selects)
+    >>> first.name, number, other
+    ('x', Decimal('7'), None)
+    """
+    if isinstance(tree, exp.Case):
+        return _coalesced_by_case(tree)
     if isinstance(tree, exp.Coalesce):
         arguments = [tree.this, *tree.expressions]
     elif isinstance(tree, exp.Anonymous) and tree.name.lower() == "coalesce":
@@ -223,3 +234,18 @@ def _coalesced(tree: Tree) -> tuple[Tree, Decimal] | None:
         return None
     default = _number(arguments[1]) if len(arguments) == 2 else None
     return None if default is None else (arguments[0], default)
+
+
+def _coalesced_by_case(tree: exp.Case) -> tuple[Tree, Decimal] | None:
+    """Return the same of a CASE that replaces NULL."""
+    branches, otherwise = tree.args["ifs"], tree.args.get("default")
+    if tree.this is not None or len(branches) != 1 or otherwise is None:
+        return None
+    condition, value = branches[0].this.unnest(), branches[0].args["true"]
+    if not isinstance(condition, exp.Is) or not isinstance(condition.expression, exp.Null):
+        return None
+    if condition.args.get("negate"):
+        value, otherwise = otherwise, value
+    default = _number(value)
+    same = condition.this.unnest() == otherwise.unnest()
+    return (otherwise, default) if same and default is not None else None
