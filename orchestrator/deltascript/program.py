@@ -189,26 +189,79 @@ def _relations(names: Names, roles: Iterable[str]) -> Composed:
     return SQL("ARRAY[{}]").format(SQL(", ").join(each))
 
 
+def _count(sign: str) -> Lines:
+    """Return code that adds to two variables, or subtracts from them, the steps and scans that this session has counted
+    and not reported yet.
+    """
+    return [
+        SQL("FOREACH relation IN ARRAY coalesce(relations, '{}') LOOP"),
+        [
+            SQL(
+                f"steps := steps {sign} pg_stat_get_xact_numscans(relation)"
+                f" {sign} pg_stat_get_xact_tuples_returned(relation);"
+            )
+        ],
+        SQL("END LOOP;"),
+        SQL("FOREACH relation IN ARRAY coalesce(scanned, '{}') LOOP"),
+        [SQL(f"scans := scans {sign} pg_stat_get_xact_numscans(relation);")],
+        SQL("END LOOP;"),
+    ]
+
+
+def _begun(names: Names, step: TurnDial) -> Code:
+    """Return code that notes what this session has counted before the refresh."""
+    relations, scanned = (SQL("c.{}").format(Identifier(column)) for column in step.counted[:2])
+    return [
+        SQL("SELECT {}, {} INTO relations, scanned FROM {} AS c;").format(
+            relations, scanned, stored(names, step.dial)
+        ),
+        *_count("-"),
+    ]
+
+
 def _turned(program: Program, names: Names, step: TurnDial) -> Code:
+    """Return code that counts the changes and what they took, and looks at the counts about once a second."""
+    block = name(names.program)
+    sums = (
+        SQL("{} + {}.pending"),
+        SQL("{} + {}.steps"),
+        SQL("{} + {}.scans"),
+        SQL("{} + (clock_timestamp() - {}.begun)"),
+    )
+    sets = [
+        SQL("{} = {}").format(name(column), value.format(SQL("c.{}").format(name(column)), block))
+        for column, value in zip(step.counted[2:-1], sums, strict=True)
+    ]
+    due = SQL("c.{}").format(name(step.counted[-1]))
+    code: Lines = [
+        *_count("+"),
+        SQL("UPDATE {} AS c").format(stored(names, step.dial)),
+        *filled("SET ", sets),
+        SQL(
+            "RETURNING clock_timestamp() NOT BETWEEN {} - interval '1 second' AND {} INTO looks;"
+        ).format(due, due),
+    ]
     roles, columns, atoms = zip(*step.degrees, strict=True)
     arguments = [
         Literal(stored(names, step.dial).as_string(None)),
-        Literal(step.epsilon),
+        _texts([step.epsilon, *step.counted]),
+        Literal(stored(names, step.observations).as_string(None)),
         Literal(step.observed),
         Literal(stored(names, step.state).as_string(None)),
         Literal(step.base),
         _relations(names, step.read),
         _relations(names, step.scanned),
         _relations(names, roles),
-        SQL("ARRAY[{}]").format(SQL(", ").join(map(Literal, columns))),
+        _texts(columns),
         SQL("ARRAY[{}]").format(SQL(", ").join(map(Literal, atoms))),
         Literal(step.delta),
         Literal(step.width),
-        SQL("pending"),
-        SQL("steps"),
-        SQL("begun"),
     ]
-    return filled("PERFORM idivm.turn_dial(", arguments, ");")
+    return [*code, *when(SQL("looks"), filled("PERFORM idivm.turn_dial(", arguments, ");"))]
+
+
+def _texts(values: Iterable[str]) -> Composed:
+    return SQL("ARRAY[{}]").format(SQL(", ").join(map(Literal, values)))
 
 
 def _assigned(program: Program, names: Names, step: Assign) -> Code:
@@ -274,7 +327,10 @@ def _declarations(program: Program, names: Names) -> Code:
         for variable, shape in program.variables
     ]
     kept = [SQL("kept integer := 0;")] if completed(program) else []
-    counted = [SQL("steps double precision[];")] if _dials(program) else []
+    counted = [
+        SQL("relations oid[]; scanned oid[]; relation oid; looks boolean;"),
+        SQL("steps double precision := 0; scans double precision := 0;"),
+    ]
     requested = SQL("requested boolean := rebuild; work double precision;")
     return [
         SQL("begun timestamptz := clock_timestamp();"),
@@ -287,7 +343,7 @@ def _declarations(program: Program, names: Names) -> Code:
         SQL("accesses double precision := 0; pending bigint := 0; applied bigint; bytes bigint;"),
         SQL("taken bigint; keys bigint; last bigint; truncated boolean;"),
         *kept,
-        *counted,
+        *(counted if _dials(program) else []),
         *([requested] if program.content_stands_alone else []),
         *(_unnested(filled("", diffs, separator=" ")) if diffs else ()),
     ]
@@ -316,12 +372,8 @@ def _read_changes(program: Program, names: Names) -> Code:
         SQL("current_setting('transaction_isolation') IN ('repeatable read', 'serializable')"),
         [SQL("PERFORM idivm.claim_watermark({});").format(Literal(names.id))],
     )
-    code += [
-        SQL("steps := idivm.steps_here({}, {});").format(
-            _relations(names, dial.read), _relations(names, dial.scanned)
-        )
-        for dial in _dials(program)
-    ]
+    for dial in _dials(program):
+        code += _begun(names, dial)
     if any(isinstance(step, ReadChanges) for step in program.script):
         code += compare_costs(program, names)
     elif not program.time_dependent:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from psycopg import Connection
-from psycopg.sql import SQL, Identifier, Literal
+from psycopg.sql import SQL, Identifier
 
 from orchestrator.catalog import ViewInfo
 from orchestrator.catalog.parts import dial_of, parts_of
@@ -118,13 +118,27 @@ def _expected(
 
 
 def _measured(connection: Connection[Any], names: Names, dial: TurnDial) -> dict[str, Measured]:
+    _, _, changes, *_, passed, _ = map(Identifier, dial.counted)
     row = connection.execute(
-        SQL("SELECT {} -> {} FROM {}").format(
-            Identifier(dial.observed), Literal("points"), names.state(dial.dial)
+        SQL(
+            "SELECT o.{} -> 'points', d.{}, d.{}, extract(epoch FROM d.{}) FROM {} AS o, {} AS d"
+        ).format(
+            Identifier(dial.observed),
+            Identifier(dial.epsilon),
+            changes,
+            passed,
+            names.state(dial.observations),
+            names.state(dial.dial),
         )
     ).fetchone()
-    points = (row and row[0]) or {}
-    return {str(Fraction(float(key))): _of_point(point) for key, point in points.items()}
+    if row is None:
+        return {}
+    points = {str(Fraction(float(key))): point for key, point in (row[0] or {}).items()}
+    present, since = str(Fraction(row[1])), {"changes": row[2], "seconds": float(row[3])}
+    if present in points:
+        # Changes since the last look.
+        points[present] |= {key: points[present][key] + value for key, value in since.items()}
+    return {epsilon: _of_point(point) for epsilon, point in points.items()}
 
 
 def _of_point(point: Mapping[str, float]) -> Measured:

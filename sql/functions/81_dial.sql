@@ -1,38 +1,5 @@
 -- The dial of a view over heavy and light values: what changes and reads cost, and the choice of epsilon.
 
--- Return what this transaction has counted of some tables and their indexes: index scans and rows; and of the tables in
--- `scanned` how often they were scanned.
-CREATE OR REPLACE FUNCTION idivm.steps_here(tables regclass[], scanned regclass[]) RETURNS double precision[]
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN ARRAY[
-        (SELECT sum(pg_stat_get_xact_tuples_returned(t)) FROM unnest(tables) AS t)
-        + (SELECT sum(pg_stat_get_xact_numscans(i.indexrelid) + pg_stat_get_xact_tuples_returned(i.indexrelid))
-           FROM pg_index i WHERE i.indrelid = ANY (tables)),
-        (SELECT sum(pg_stat_get_xact_numscans(t)) FROM unnest(scanned) AS t)
-        + (SELECT sum(pg_stat_get_xact_numscans(i.indexrelid)) FROM pg_index i WHERE i.indrelid = ANY (scanned))];
-END
-$$;
-COMMENT ON FUNCTION idivm.steps_here(regclass[], regclass[]) IS
-    'how many index scans and rows of some tables, and how many scans of others, this transaction has counted';
-
--- Return the same for all sessions, as far as they have reported it.
-CREATE OR REPLACE FUNCTION idivm.steps_everywhere(tables regclass[], scanned regclass[]) RETURNS double precision[]
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN ARRAY[
-        (SELECT sum(pg_stat_get_tuples_returned(t)) FROM unnest(tables) AS t)
-        + (SELECT sum(pg_stat_get_numscans(i.indexrelid) + pg_stat_get_tuples_returned(i.indexrelid))
-           FROM pg_index i WHERE i.indrelid = ANY (tables)),
-        (SELECT sum(pg_stat_get_numscans(t)) FROM unnest(scanned) AS t)
-        + (SELECT sum(pg_stat_get_numscans(i.indexrelid)) FROM pg_index i WHERE i.indrelid = ANY (scanned))];
-END
-$$;
-COMMENT ON FUNCTION idivm.steps_everywhere(regclass[], regclass[]) IS
-    'how many index scans and rows of some tables, and how many scans of others, all sessions have counted';
-
 -- For each epsilon that a dial has, return what the present degrees of values lead to: how many rows an average change meets,
 -- how many rows are stored for light values, how many rows a read of the content joins for heavy values, how many values
 -- are heavy, and how many rows are written to come from the present epsilon to this one. Each degree counts the rows of
@@ -104,68 +71,72 @@ COMMENT ON FUNCTION idivm.dial_costs(bigint, double precision, regclass[], text[
                                      double precision, double precision, double precision, jsonb) IS
     'the expected cost of changes and reads for each epsilon that a dial has';
 
--- Note what a refresh of some changes has cost, and what readers have read since the last look. At most once a second,
--- because PostgreSQL's statistics are about as old, and only after ten times the work of a comparison, compare the costs
--- of these changes and reads for each epsilon. If they would have been lower by more than it takes to divide the values again,
--- turn the dial; the next refresh divides them. Where the present epsilon is the best, the comparison starts again, so that an
--- earlier mix does not count against a later one.
-CREATE OR REPLACE FUNCTION idivm.turn_dial(dial regclass, epsilon_column text, observed_column text, partitioned regclass,
-                                           base_column text, read regclass[], scanned regclass[], degrees regclass[],
-                                           degree_columns text[], atoms integer[], delta double precision,
-                                           width double precision, changes bigint, before double precision[],
-                                           begun timestamptz) RETURNS void
+-- Note what changes have cost and what readers have read since the last look, which was about a second ago, because
+-- PostgreSQL's statistics are about as old. Refreshes have counted the changes, their own steps, and their time. Only after
+-- ten times the work of a comparison, compare the costs of these changes and reads for each epsilon. If they would have been
+-- lower by more than it takes to divide the values again, turn the dial; the next refresh divides them. Where the present
+-- epsilon is the best, the comparison starts again, so that an earlier mix does not count against a later one.
+CREATE OR REPLACE FUNCTION idivm.turn_dial(dial regclass, dial_columns text[], observations regclass, observed_column text,
+                                           partitioned regclass, base_column text, read regclass[], scanned regclass[],
+                                           degrees regclass[], degree_columns text[], atoms integer[],
+                                           delta double precision, width double precision) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    at double precision := extract(epoch FROM clock_timestamp());
-    here double precision[] := idivm.steps_here(read, scanned);
-    own double precision := here[1] - before[1];
-    own_scans double precision := here[2] - before[2];
-    everywhere double precision[];
+    relations oid[] := ARRAY(SELECT t::oid FROM unnest(read) AS t
+                             UNION ALL SELECT i.indexrelid FROM pg_index i WHERE i.indrelid = ANY (read));
+    once oid[] := ARRAY(SELECT t::oid FROM unnest(scanned) AS t
+                        UNION ALL SELECT i.indexrelid FROM pg_index i WHERE i.indrelid = ANY (scanned));
     present double precision;
     wanted double precision;
     seen jsonb;
     point jsonb;
-    reads double precision := 0;
-    steps double precision := 0;
+    changes double precision;
+    own_steps double precision;
+    own_scans double precision;
+    passed interval;
+    all_steps double precision;
+    all_scans double precision;
+    more_steps double precision;
+    more_scans double precision;
+    steps double precision;
+    reads double precision;
     work double precision;
-    live double precision;
     base bigint;
 BEGIN
-    EXECUTE format('SELECT %I, %I FROM %s', epsilon_column, observed_column, dial) INTO present, seen;
+    EXECUTE format('SELECT d.%I, d.%I, d.%I, d.%I, d.%I, o.%I, p.%I FROM %s AS d, %s AS o, %s AS p',
+                   dial_columns[1], dial_columns[4], dial_columns[5], dial_columns[6], dial_columns[7],
+                   observed_column, base_column, dial, observations, partitioned)
+    INTO present, changes, own_steps, own_scans, passed, seen, base;
     wanted := present;
-    IF at - coalesce((seen ->> 'at')::float8, 0) NOT BETWEEN 0 AND 1 THEN
-        -- Report the steps of this transaction soon, so that they are not taken for reads.
-        PERFORM pg_stat_force_next_flush();
-        everywhere := idivm.steps_everywhere(read, scanned);
-        EXECUTE format('SELECT %I FROM %s', base_column, partitioned) INTO base;
-        IF base IS DISTINCT FROM (seen ->> 'base')::bigint THEN
-            -- With other data, another epsilon would cost something else.
-            seen := seen || jsonb_build_object('base', base, 'points', jsonb_build_object());
-        END IF;
-        steps := greatest(0, everywhere[1] - (seen ->> 'steps everywhere')::float8 - (seen ->> 'own steps')::float8);
-        reads := greatest(0, everywhere[2] - (seen ->> 'scans everywhere')::float8 - (seen ->> 'own scans')::float8);
-        live := (SELECT sum(pg_stat_get_live_tuples(t)) FROM unnest(read) AS t);
-        seen := seen || jsonb_build_object('at', at, 'steps everywhere', everywhere[1], 'scans everywhere', everywhere[2],
-                                           'own steps', 0, 'own scans', 0);
+    -- What this session has not reported yet is added.
+    all_steps := (SELECT sum(pg_stat_get_numscans(r) + pg_stat_get_tuples_returned(r)
+                             + pg_stat_get_xact_numscans(r) + pg_stat_get_xact_tuples_returned(r)) FROM unnest(relations) AS r);
+    all_scans := (SELECT sum(pg_stat_get_numscans(r) + pg_stat_get_xact_numscans(r)) FROM unnest(once) AS r);
+    more_steps := all_steps - (seen ->> 'steps everywhere')::float8;
+    more_scans := all_scans - (seen ->> 'scans everywhere')::float8;
+    steps := greatest(0, more_steps - own_steps);
+    reads := greatest(0, more_scans - own_scans);
+    IF base IS DISTINCT FROM (seen ->> 'base')::bigint THEN
+        -- With other data, another epsilon would cost something else.
+        seen := seen || jsonb_build_object('base', base, 'points', jsonb_build_object());
     END IF;
-    work := coalesce((seen ->> 'work')::float8, 0) + own + steps;
+    work := coalesce((seen ->> 'work')::float8, 0) + own_steps + steps;
     point := coalesce(seen -> 'points' -> present::text, '{}');
     seen := seen || jsonb_build_object(
         'work', work,
-        'own steps', coalesce((seen ->> 'own steps')::float8, 0) + own,
-        'own scans', coalesce((seen ->> 'own scans')::float8, 0) + own_scans,
+        'steps everywhere', all_steps,
+        'scans everywhere', all_scans,
         'changes', coalesce((seen ->> 'changes')::float8, 0) + changes,
         'reads', coalesce((seen ->> 'reads')::float8, 0) + reads,
         'read steps', coalesce((seen ->> 'read steps')::float8, 0) + steps,
         'points', coalesce(seen -> 'points', '{}') || jsonb_build_object(present::text, jsonb_build_object(
             'changes', coalesce((point ->> 'changes')::float8, 0) + changes,
-            'seconds', coalesce((point ->> 'seconds')::float8, 0) + at - extract(epoch FROM begun),
+            'seconds', coalesce((point ->> 'seconds')::float8, 0) + extract(epoch FROM passed),
             'reads', coalesce((point ->> 'reads')::float8, 0) + reads,
             'read steps', coalesce((point ->> 'read steps')::float8, 0) + steps,
-            'rows', coalesce(live, (point ->> 'rows')::float8, 0))));
-    IF everywhere IS NOT NULL
-       AND work > 1000 + 10 * (SELECT sum(greatest(c.reltuples, 0)) FROM pg_class c WHERE c.oid = ANY (degrees)) THEN
+            'rows', (SELECT sum(pg_stat_get_live_tuples(t)) FROM unnest(read) AS t))));
+    IF work > 1000 + 10 * (SELECT sum(greatest(c.reltuples, 0)) FROM pg_class c WHERE c.oid = ANY (degrees)) THEN
         WITH costs AS MATERIALIZED (
             SELECT * FROM idivm.dial_costs(
                 base, present, degrees, degree_columns, atoms, delta, width, (seen ->> 'changes')::float8,
@@ -179,10 +150,19 @@ BEGIN
             seen := seen || '{"changes": 0, "reads": 0, "read steps": 0}';
         END IF;
     END IF;
-    EXECUTE format('UPDATE %s SET %I = $1, %I = $2', dial, epsilon_column, observed_column)
-    USING coalesce(wanted, present), seen;
+    EXECUTE format('UPDATE %s SET %I = $1', observations, observed_column) USING seen;
+    -- Own steps that the statistics do not contain yet must not be taken for reads later.
+    EXECUTE format('UPDATE %s SET (%I, %I, %I, %I, %I, %I, %I, %I) = ROW ($1, $2, $3, 0, $4, $5, $6, $7)',
+                   dial, dial_columns[1], dial_columns[2], dial_columns[3], dial_columns[4], dial_columns[5], dial_columns[6],
+                   dial_columns[7], dial_columns[8])
+    USING coalesce(wanted, present), relations, once,
+          CASE WHEN more_steps >= 0 THEN greatest(0, own_steps - more_steps) ELSE 0 END,
+          CASE WHEN more_scans >= 0 THEN greatest(0, own_scans - more_scans) ELSE 0 END,
+          interval '0', clock_timestamp() + interval '1 second';
+    -- Report the steps of this transaction soon.
+    PERFORM pg_stat_force_next_flush();
 END
 $$;
-COMMENT ON FUNCTION idivm.turn_dial(regclass, text, text, regclass, text, regclass[], regclass[], regclass[], text[], integer[],
-                                    double precision, double precision, bigint, double precision[], timestamptz) IS
+COMMENT ON FUNCTION idivm.turn_dial(regclass, text[], regclass, text, regclass, text, regclass[], regclass[], regclass[], text[],
+                                    integer[], double precision, double precision) IS
     'notes what changes and reads of a view cost, and chooses the epsilon with the lowest cost';

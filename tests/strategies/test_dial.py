@@ -34,8 +34,15 @@ def look_again(orc, plan, names) -> None:
     observed = Identifier(dial.observed)
     orc.connection.execute("SELECT pg_stat_force_next_flush()")
     orc.connection.execute(
-        SQL("UPDATE {} SET {} = {} || %s").format(names.state(dial.dial), observed, observed),
-        ['{"at": 0, "work": 1000000}'],
+        SQL("UPDATE {} SET {} = {} || %s").format(
+            names.state(dial.observations), observed, observed
+        ),
+        ['{"work": 1000000}'],
+    )
+    orc.connection.execute(
+        SQL("UPDATE {} SET {} = '-infinity'").format(
+            names.state(dial.dial), Identifier(dial.counted[-1])
+        )
     )
 
 

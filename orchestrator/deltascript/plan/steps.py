@@ -161,10 +161,14 @@ class TurnDial:
     """Note how many changes and reads there were, and choose another ε if it would have been cheaper."""
 
     dial: str
-    """The state that holds ε and what was observed."""
+    """The state that holds ε, and counts changes and what their refreshes took since the last look."""
     epsilon: str
+    counted: tuple[str, ...]
+    """The other columns of this state: the relations and indexes that readers read, those that they scan once, the
+    changes, the steps and scans of refreshes, their time, and when to look next."""
+    observations: str
+    """The state that holds what was observed, and its column."""
     observed: str
-    """The columns of this state."""
     state: str
     """The state of the partitioning, and its column with N."""
     base: str

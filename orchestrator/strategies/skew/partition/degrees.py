@@ -226,10 +226,8 @@ class Degrees:
         outputs = [(c, f"new_{self.state.called(c)}") for c in (self.base, *thresholds)]
         outputs.append((old_base, f"old_{self.state.called(self.base)}"))
         changed = DiffScan(size_change, self.composer.symbols.fresh("d"), tuple(outputs))
-        kept, moved = (
-            filled("x = y", x=self.base, y=old_base),
-            filled("x <> y", x=self.base, y=old_base),
-        )
+        kept = filled("x = y", x=self.base, y=old_base)
+        moved = filled("x <> y", x=self.base, y=old_base)
         if self.dial is not None:
             [threshold] = thresholds
             old_threshold = self.composer.fresh(threshold)
@@ -273,22 +271,23 @@ class Degrees:
         more, by = composer.column("more"), composer.column("by")
         total = Aggregate(by, filled("sum(x)::bigint", x=more))
         upkeep = Upkeep(self.state, composer)
-        size = filled("x + y", x=upkeep.stored(self.size), y=by)
+        grown = "x + y" if self.dial is None else "x + coalesce(y, 0)"
+        size = filled(grown, x=upkeep.stored(self.size), y=by)
         now = upkeep.stored(self.base)
         base = filled("idivm.threshold_base(x, y)", x=now, y=size)
         thresholds = [
             (column, threshold_of(base, self._exponent(key)))
             for key, column in self.thresholds.items()
         ]
-        moved = "y <> z"
-        if self.dial is not None:
-            [threshold] = self.thresholds.values()
-            branches.append(self.dial.turned(self.state, self.base, threshold))
-            moved += " OR v <> w"
+        moved, where = "y <> z", None
         sums: Operator = Grouping(UnionAll(tuple(branches), (more,)), (), (total,))
-        if self.dial is not None:
-            sums = Join(Selection(sums, filled("x IS NOT NULL", x=by)), self.dial.state)
         [(threshold, new_threshold), *_] = thresholds
+        if self.dial is not None:
+            sums = Join(sums, self.dial.state)
+            moved += " OR v <> w"
+            # The dial may have been turned although no degree changes.
+            wanted = threshold_of(Scalar.column(now), Scalar.column(self.dial.epsilon))
+            where = filled("x IS NOT NULL OR y <> z", x=by, y=upkeep.stored(threshold), z=wanted)
         upkeep.update(
             sums,
             (),
@@ -308,7 +307,7 @@ class Degrees:
                     ),
                 ),
             ],
-            # The dial may have been turned although no degree changes.
+            where,
             always=self.dial is not None,
         )
         return composer.changes[self.state.role].updated

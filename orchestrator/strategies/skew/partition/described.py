@@ -23,7 +23,8 @@ def with_partitioning(
         partitioning.state,
         *(partition.heavy_values for partition in partitioning.partitions),
     }
-    kept = {degrees.dial.state.role} if degrees.dial is not None else set()
+    dial = degrees.dial
+    kept = {dial.state.role, dial.observations.role} if dial is not None else set()
     states = (
         replace(item, historic=True)
         if isinstance(item, StateTable) and item.role in historic

@@ -7,11 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from orchestrator.algebra.columns import Column
-from orchestrator.algebra.copies import copied
-from orchestrator.algebra.operators.join import Join
-from orchestrator.algebra.operators.project import Item, Projection
-from orchestrator.algebra.operators.select import Selection
-from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.values import Values
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.deltascript.leaves import StateScan
@@ -25,38 +20,55 @@ def threshold_of(base: Scalar, epsilon: Scalar) -> Scalar:
     return filled("power(x::double precision, y)", x=base, y=epsilon)
 
 
+_COUNTERS = (
+    ("relations", "oid[]", "{}"),
+    ("scanned", "oid[]", "{}"),
+    ("changes", "bigint", "0"),
+    ("steps", "double precision", "0"),
+    ("scans", "double precision", "0"),
+    ("passed", "interval", "0"),
+    ("due", "timestamptz", "-infinity"),
+)
+"""The columns of a dial beside ε, as in `TurnDial`, their types, and their first values."""
+
+
 @dataclass(frozen=True)
 class Dial:
-    """The state of a single row with ε and the observations."""
+    """The state of a single row with ε and counters, and another one with the observations.
+
+    Each refresh updates the counters, which are short. The observations are long, and change at times.
+    """
 
     state: StateScan
+    observations: StateScan
     composer: Composer
 
     @staticmethod
     def stored(start: Fraction, composer: Composer) -> Dial:
         """Store a dial that shows an ε at first."""
-        columns = (
-            Column(composer.symbols.fresh("epsilon"), "double precision"),
-            Column(composer.symbols.fresh("observed"), "jsonb"),
+
+        def single_row(role: str, cells: Iterable[tuple[str, str, str]]) -> StateScan:
+            columns, values = zip(
+                *(
+                    (Column(composer.symbols.fresh(name), kind), Scalar.read(f"'{text}'::{kind}"))
+                    for name, kind, text in cells
+                ),
+                strict=True,
+            )
+            row = Values((values,), columns)
+            return store(composer.name(role), row, (), composer, followed=False)
+
+        epsilon = ("epsilon", "double precision", str(float(start)))
+        return Dial(
+            single_row("dial", (epsilon, *_COUNTERS)),
+            single_row("observations", [("observed", "jsonb", "{}")]),
+            composer,
         )
-        row = (Scalar.read(f"{float(start)}::double precision"), Scalar.read("'{}'::jsonb"))
-        dial = Values((row,), columns)
-        return Dial(store(composer.name("dial"), dial, (), composer, followed=False), composer)
 
     @property
     def epsilon(self) -> Column:
         """The column with ε."""
         return self.state.columns[0]
-
-    def turned(self, partition: StateScan, base: Column, threshold: Column) -> Branch:
-        """Return the row 0 if the dial shows another ε than that of the threshold."""
-        dial, of_dial = copied(self.state, self.composer.symbols)
-        stored, of_state = copied(partition, self.composer.symbols)
-        wanted = threshold_of(Scalar.column(of_state[base]), Scalar.column(of_dial[self.epsilon]))
-        differs = filled("x <> y", x=of_state[threshold], y=wanted)
-        more = Column(self.composer.symbols.fresh("more"), "bigint")
-        rows = Selection(Join(dial, stored), differs)
-        return Branch(Projection(rows, (Item(more, Scalar.read("0::bigint")),)), (more,))
 
     def turn(
         self,
@@ -68,12 +80,15 @@ class Dial:
     ) -> None:
         """Add the step that chooses ε by what is observed; the arguments are as in `TurnDial`."""
         delta, width = widths
-        epsilon, observed = map(self.state.called, self.state.columns)
+        epsilon, *counted = map(self.state.called, self.state.columns)
+        [observed] = map(self.observations.called, self.observations.columns)
         state, base = partition
         self.composer.steps.append(
             TurnDial(
                 self.state.role,
                 epsilon,
+                tuple(counted),
+                self.observations.role,
                 observed,
                 state,
                 base,
