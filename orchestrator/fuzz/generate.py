@@ -20,6 +20,7 @@ from orchestrator.fuzz.options import (
     GROUPED,
     INPUTS,
     MODES,
+    OPEN,
     RANKED,
     RELATIONS,
     REPRESENTATIONS,
@@ -29,7 +30,7 @@ from orchestrator.fuzz.options import (
     TEMPORAL_SHARE,
 )
 from orchestrator.fuzz.queries.expressions import TEMPORAL
-from orchestrator.fuzz.queries.forms import COMMON, FORMS
+from orchestrator.fuzz.queries.forms import COMMON, DIVIDED, FORMS
 from orchestrator.fuzz.queries.grammar import Grammar, Query
 from orchestrator.fuzz.queries.rings import statements
 from orchestrator.fuzz.queries.sources import Field, Relation
@@ -100,7 +101,8 @@ def drafted(
     temporal = not loads and clock.random() < temporal_share
     schema = make_schema(rng, names, taken, temporal)
     common = rng.random() < 0.4
-    grammar = Grammar(rng, names, schema.enum, schema.schemas[0], COMMON if common else FORMS)
+    forms = COMMON if common else DIVIDED if set(strategies) == {"skew"} else FORMS
+    grammar = Grammar(rng, names, schema.enum, schema.schemas[0], forms)
     grammar.sources.common = common
     if temporal:
         grammar.make.templates = (*grammar.make.templates, *TEMPORAL, *TEMPORAL)
@@ -210,6 +212,8 @@ class _ViewMaker:
     def _epsilon(self, query: Query) -> str:
         """Return an epsilon for all tables, or an epsilon for each of some tables."""
         item = self.options.choice(EPSILONS)
+        if query.divided and self.options.random() < OPEN:
+            return EPSILONS[0]
         tables = [model.name.as_string(None) for model in self.schema.models]
         names = [
             source.alias.as_string(None).strip('"')

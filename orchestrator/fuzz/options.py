@@ -11,6 +11,9 @@ MODES = {"deferred": False, "eager": True, "on_commit": True, "on_read": True}
 EPSILONS = ("auto", "0", "0.25", "0.5", "0.75", "1")
 """Values for `WITH (epsilon = ...)` with the strategy `skew`; the first is for all tables only."""
 
+OPEN = 0.7
+"""The share of queries that divide values for which epsilon is chosen by the changes and reads."""
+
 REPRESENTATIONS = ("listing", "factorized")
 """Values for `WITH (representation = ...)` with the strategy `viewtree`."""
 

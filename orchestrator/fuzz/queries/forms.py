@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.fuzz.queries.grammar import Form
 from orchestrator.fuzz.queries.products import (
+    hierarchies,
     paths,
     quadrangles,
     snowflakes,
@@ -81,6 +82,9 @@ FORMS: tuple[Form, ...] = (
     values,
 )
 """All forms of queries; a form that is listed twice occurs twice as often."""
+
+DIVIDED: tuple[Form, ...] = (*FORMS, *(hierarchies,) * len(FORMS))
+"""The forms for the strategy `skew`. Few of the others divide values with a threshold that may change."""
 
 COMMON: tuple[Form, ...] = (
     plain,

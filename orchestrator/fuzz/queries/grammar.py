@@ -25,6 +25,8 @@ class Query:
     fields: tuple[Field, ...]
     parted: tuple[Source, ...] = ()
     """The sources that may be divided into heavy and light parts, each with its own threshold."""
+    divided: bool = False
+    """Whether values are probably divided, with a threshold that may change."""
 
 
 NOTHING = SQL("")

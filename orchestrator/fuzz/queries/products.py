@@ -123,13 +123,22 @@ def paths(g: Grammar, depth: int) -> Query:
 
 def stars(g: Grammar, depth: int) -> Query:
     """Return groups over two to four relations that share a column, and sometimes another column."""
+    return _star(g, depth, apart=False)
+
+
+def hierarchies(g: Grammar, depth: int) -> Query:
+    """Return the same grouped by columns of several relations that are not shared, so that values are divided."""
+    return _star(g, depth, apart=True)
+
+
+def _star(g: Grammar, depth: int, apart: bool) -> Query:
     taken: set[str] = set()
     first = g.sources.pick(taken)
     centres = [each for each in first.scope if each.family in _MEETING]
     if not centres:
         return sums_of_products(g, depth)
     centre, further = g.rng.choice(centres), g.rng.choice(centres)
-    sources, conditions = [first], list[Composable]()
+    sources, conditions, shared = [first], list[Composable](), list[Expr]()
     for _ in range(g.rng.choice((1, 1, 2, 3))):
         repeated = first.relation if g.chance(0.15) else None
         other = g.sources.pick(taken, 0, repeated)
@@ -141,15 +150,29 @@ def stars(g: Grammar, depth: int) -> Query:
             if pairs:
                 a, b = g.rng.choice(pairs)
                 conditions.append(SQL("{} = {}").format(a.sql, b.sql))
+                shared += [a, b]
         sources.append(other)
     conditions += [_where(g, source) for source in sources if g.chance(0.1)]
     clause = From(listed([_aliased(source) for source in sources]), tuple(sources))
-    keys = g.some_keys(clause, g.rng.choice((1, 2, 2, 3)))
+    count = g.rng.choice((1, 2, 2, 3))
+    if apart:
+        keys = [g.rng.choice(some) for source in sources if (some := _others(g, source, shared))]
+        keys = g.rng.sample(keys, min(len(keys), max(2, count)))
+    else:
+        keys = g.some_keys(clause, count)
+    if not keys:
+        return sums_of_products(g, depth)
     outputs = [*keys, *(_total(g, sources) for _ in range(g.rng.choice((1, 2))))]
     rest = SQL(" FROM {} WHERE {} GROUP BY {}").format(
         clause.sql, SQL(" AND ").join(conditions), listed([key.sql for key in keys])
     )
-    return g.select(outputs, rest)
+    return replace(g.select(outputs, rest), divided=apart)
+
+
+def _others(g: Grammar, source: Source, shared: Sequence[Expr]) -> list[Expr]:
+    """Return the columns of a relation that can distinguish rows and are not shared."""
+    keys = g.keys(From(_aliased(source), (source,)))
+    return [key for key in keys if all(key is not other for other in shared)]
 
 
 def snowflakes(g: Grammar, depth: int) -> Query:
