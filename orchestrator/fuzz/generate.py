@@ -101,7 +101,7 @@ def drafted(
     temporal = not loads and clock.random() < temporal_share
     schema = make_schema(rng, names, taken, temporal)
     common = rng.random() < 0.4
-    forms = COMMON if common else DIVIDED if set(strategies) == {"skew"} else FORMS
+    forms = DIVIDED if set(strategies) == {"skew"} else COMMON if common else FORMS
     grammar = Grammar(rng, names, schema.enum, schema.schemas[0], forms)
     grammar.sources.common = common
     if temporal:

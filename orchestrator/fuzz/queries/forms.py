@@ -83,7 +83,7 @@ FORMS: tuple[Form, ...] = (
 )
 """All forms of queries; a form that is listed twice occurs twice as often."""
 
-DIVIDED: tuple[Form, ...] = (*FORMS, *(hierarchies,) * len(FORMS))
+DIVIDED: tuple[Form, ...] = (*FORMS, *(hierarchies,) * 3 * len(FORMS))
 """The forms for the strategy `skew`. Few of the others divide values with a threshold that may change."""
 
 COMMON: tuple[Form, ...] = (

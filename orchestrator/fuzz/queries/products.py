@@ -170,8 +170,12 @@ def _star(g: Grammar, depth: int, apart: bool) -> Query:
 
 
 def _others(g: Grammar, source: Source, shared: Sequence[Expr]) -> list[Expr]:
-    """Return the columns of a relation that can distinguish rows and are not shared."""
-    keys = g.keys(From(_aliased(source), (source,)))
+    """Return the columns of a relation that are not shared and whose equal values look equal."""
+    keys = [
+        e
+        for e in g.keys(From(_aliased(source), (source,)))
+        if e.family in _MEETING and e.family != "text"
+    ]
     return [key for key in keys if all(key is not other for other in shared)]
 
 
