@@ -126,6 +126,7 @@ def left_behind(connection: Connection[Any]) -> list[LeftBehind]:
                    WHERE r.ev_class = c.oid)
         FROM pg_class c
         WHERE c.relkind = 'v' AND c.oid NOT IN (SELECT relation FROM idivm.views WHERE relation IS NOT NULL)
+          AND c.oid NOT IN (SELECT relation FROM idivm.unplanned_views)
           AND EXISTS (SELECT FROM pg_trigger t
                       WHERE t.tgrelid = c.oid AND t.tgfoid = 'idivm.refuse_write()'::regprocedure)
         ORDER BY 1

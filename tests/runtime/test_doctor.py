@@ -383,3 +383,10 @@ def test_a_mended_relation_still_shows_pending_changes_under_the_names_of_its_ow
     orc.execute("INSERT INTO t VALUES (2, 1, 5)")
     assert orc.execute("SELECT g, total FROM v")[0].rows == [(1, 6)]
     assert all(finding.fine for finding in orc.doctor())
+
+
+def test_a_view_that_waits_to_be_planned_is_no_view_that_the_catalog_lost(orc):
+    orc.execute(
+        "CREATE TABLE t (id int PRIMARY KEY); SELECT idivm.create_view('v', 'SELECT id FROM t')"
+    )
+    assert [finding for finding in examine(orc.connection) if not finding.fine] == []
