@@ -476,3 +476,11 @@ def test_partitions(orc: Orchestrator, writer: Connection[Any]) -> None:
     right(orc)
     identities = "SELECT string_agg(DISTINCT relreplident::text, '') FROM pg_class WHERE relname LIKE 'parts%'"
     assert scalar(writer, identities + " AND relkind = 'r'") == "d"
+
+
+def test_a_session_with_another_form_of_dates(orc: Orchestrator, writer: Connection[Any]) -> None:
+    orc.connection.execute("SET datestyle = 'German'")
+    writer.execute("UPDATE t SET n = n + 1")
+    orc.refresh()
+    right(orc)
+    orc.capture("t", "triggers")

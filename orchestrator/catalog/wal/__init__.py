@@ -291,9 +291,10 @@ def altered_sources(connection: Connection[Any]) -> list[int]:
 
 def wal_status(connection: Connection[Any]) -> WalStatus | None:
     """Return what the slot keeps of the WAL, if there is a slot."""
-    row = connection.execute(
-        "SELECT slot, state, lag, kept, most, read_at FROM idivm.wal_status()"
-    ).fetchone()
+    with connection.cursor(binary=True) as cursor:
+        row = cursor.execute(
+            "SELECT slot, state, lag, kept, most, read_at FROM idivm.wal_status()"
+        ).fetchone()
     return None if row is None else WalStatus(*row)
 
 
