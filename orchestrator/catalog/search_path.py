@@ -35,19 +35,30 @@ def pinned(connection: Connection[Any]) -> Iterator[None]:
     if connection in _users:
         yield
         return
-    pin(connection)
+    path = _current_path(connection)
     try:
+        _pin(connection, path)
         yield
     finally:
-        _set(connection, _users.pop(connection))
+        _users.pop(connection, None)
+        _set(connection, path)
 
 
 def pin(connection: Connection[Any]) -> None:
     """Pin the search path of a connection that idivm opened, and remember the user's path."""
+    _pin(connection, _current_path(connection))
+
+
+def _current_path(connection: Connection[Any]) -> str:
     with connection.cursor(row_factory=tuple_row) as cursor:
-        row = cursor.execute(b"SHOW search_path; " + PIN).fetchone()
+        row = cursor.execute(b"SHOW search_path").fetchone()
     assert row is not None
-    _users[connection] = row[0]
+    return str(row[0])
+
+
+def _pin(connection: Connection[Any], path: str) -> None:
+    connection.execute(PIN)
+    _users[connection] = path
 
 
 @contextmanager

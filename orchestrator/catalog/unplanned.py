@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from psycopg import Connection
 from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable
+from psycopg.types.json import Jsonb
 
 from orchestrator.catalog.relations import visible_names
 from orchestrator.catalog.views import ViewInfo
@@ -183,16 +184,14 @@ def session_settings(connection: Connection[Any], view: UnplannedView) -> Iterat
     ).fetchone()
     assert before is not None
     try:
-        _set(connection, {name: view.settings[name] for name in before[0] if name in view.settings})
+        chosen = {name: view.settings[name] for name in before[0] if name in view.settings}
+        connection.execute(_SET, [Jsonb(chosen)])
         yield
     finally:
-        if not connection.closed:
-            _set(connection, before[0])
+        give_back(connection, _SET, [Jsonb(before[0])])
 
 
-def _set(connection: Connection[Any], settings: dict[str, str]) -> None:
-    for name, value in settings.items():
-        connection.execute("SELECT set_config(%s, %s, false)", [name, value])
+_SET: Final = "SELECT set_config(s.key, s.value, false) FROM jsonb_each_text(%s) AS s"
 
 
 def as_view(connection: Connection[Any], view: UnplannedView) -> ViewInfo:

@@ -9,14 +9,39 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, Connection, Transaction
+from psycopg.errors import QueryCanceled
 from psycopg.pq import TransactionStatus
 
 from orchestrator.catalog.search_path import pin
 from orchestrator.errors import ServerError, UsageError
+from orchestrator.session_locks import give_back
 
 
-class OwnSession(Connection[Any]):
+class IdivmSession(Connection[Any]):
+    """A connection on which a transaction block leaves no transaction open, whatever ends it."""
+
+    @contextmanager
+    def transaction(
+        self, savepoint_name: str | None = None, force_rollback: bool = False
+    ) -> Iterator[Transaction]:
+        """Start a transaction, or a savepoint inside a transaction."""
+        is_outermost = _is_idle(self)
+        try:
+            with super().transaction(savepoint_name, force_rollback) as block:
+                yield block
+        finally:
+            # A cancel that meets COMMIT or ROLLBACK leaves a failed transaction, in which nothing can be given back.
+            while is_outermost and not (self.closed or _is_idle(self)):
+                with suppress(QueryCanceled):
+                    self.execute(b"ROLLBACK")
+
+
+def _is_idle(connection: Connection[Any]) -> bool:
+    return connection.info.transaction_status == TransactionStatus.IDLE
+
+
+class OwnSession(IdivmSession):
     """A connection that idivm opened."""
 
 
@@ -50,7 +75,7 @@ def end_early(running: Iterable[Future[Any]], sessions: Iterable[Connection[Any]
         wait(left, timeout=1)
 
 
-class BorrowedSession(Connection[Any]):
+class BorrowedSession(IdivmSession):
     """A connection of idivm over the session of a user's connection.
 
     It has its own adapters, row factory, cursors and autocommit mode, and never ends a transaction that it
@@ -99,17 +124,17 @@ class BorrowedSession(Connection[Any]):
         theirs = pgconn.notice_handler
         pgconn.notice_handler = self._own_handler
         stack.callback(setattr, pgconn, "notice_handler", theirs)
-        if self.info.transaction_status == TransactionStatus.IDLE:
+        if _is_idle(self):
             self.autocommit = True
         encoding = self.info.parameter_status("client_encoding")
         if encoding != "UTF8" and self.info.transaction_status != TransactionStatus.INERROR:
-            self._encode(b"UTF8")
             stack.callback(self._encode, (encoding or "UTF8").encode())
+            self._encode(b"UTF8")
 
     def _encode(self, encoding: bytes) -> None:
         # A failed transaction accepts no settings, and its end restores the earlier ones.
         if self.info.transaction_status in (TransactionStatus.IDLE, TransactionStatus.INTRANS):
-            self.execute(b"SET client_encoding = '" + encoding + b"'")
+            give_back(self, b"SET client_encoding = '" + encoding + b"'")
 
 
 def borrow(lender: Any) -> BorrowedSession:

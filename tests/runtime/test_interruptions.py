@@ -1,0 +1,134 @@
+"""An operation that is interrupted leaves its session as it was, and nothing that keeps others from working."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import pytest
+from interrupting import interrupted
+from psycopg.errors import QueryCanceled
+
+from orchestrator.api import Orchestrator
+from orchestrator.errors import IdivmError
+
+pytestmark = pytest.mark.integration
+
+TABLES = """
+CREATE TABLE t (id int PRIMARY KEY, k int, n int); INSERT INTO t SELECT i, i % 5, i FROM generate_series(1, 30) AS i;
+CREATE TABLE u (id int PRIMARY KEY, k int, m int); INSERT INTO u SELECT i, i % 5, i FROM generate_series(1, 10) AS i
+"""
+SUMS = "SELECT k, sum(n) AS s FROM t GROUP BY k"
+JOIN = "SELECT t.id, t.n, u.m FROM t JOIN u USING (k)"
+TOWER = f"CREATE VIEW v AS {SUMS}; CREATE VIEW w AS SELECT count(*) AS c FROM v WHERE s > 9; CREATE VIEW j AS {JOIN}"
+WAITING = f"SELECT idivm.create_view('p', '{SUMS}')"
+
+STEP = 30
+"""Each run interrupts one of so many statements, other ones each day."""
+
+
+@pytest.fixture
+def client(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """A user's connection with settings of its own."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA own; SET search_path = public, own; SET work_mem = '5MB'")
+        connection.execute("SET datestyle = 'German'; SET client_encoding = LATIN1")
+        yield connection
+
+
+def state_of(connection: psycopg.Connection[Any]) -> Any:
+    """Everything of a session that an operation must leave as it was."""
+    status = connection.info.transaction_status
+    settings = connection.execute(
+        "SELECT array_agg((name, setting) ORDER BY name) FROM pg_settings WHERE name NOT LIKE '%.%'"
+    ).fetchone()
+    locks = connection.execute(
+        "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'"
+    ).fetchone()
+    return status, settings, locks
+
+
+Act = Callable[[Orchestrator], object]
+
+
+def creates(**options: Any) -> Act:
+    return lambda orc: orc.create_view("x", JOIN, replace=True, **options)
+
+
+def drops(orc: Orchestrator) -> None:
+    orc.drop_view("x", if_exists=True)
+
+
+def changes(orc: Orchestrator) -> None:
+    orc.execute("UPDATE t SET n = n + 1 WHERE id < 5")
+
+
+def waits(orc: Orchestrator) -> None:
+    orc.drop_view("p", if_exists=True)
+    orc.execute(WAITING)
+
+
+OPERATIONS: dict[str, tuple[Act, Act]] = {
+    "create deferred": (creates(), drops),
+    "create eager": (creates(maintain="eager"), drops),
+    "create on_read": (creates(maintain="on_read"), drops),
+    "replace": (
+        lambda orc: orc.create_view("v", f"{SUMS} HAVING sum(n) > 5", replace=True),
+        lambda orc: orc.create_view("v", SUMS, replace=True),
+    ),
+    "alter": (
+        lambda orc: orc.alter_view("j", maintain="eager"),
+        lambda orc: orc.alter_view("j", maintain="deferred"),
+    ),
+    "drop": (
+        lambda orc: orc.drop_view("x", if_exists=True),
+        lambda orc: orc.create_view("x", JOIN, replace=True),
+    ),
+    "refresh": (lambda orc: orc.refresh(), changes),
+    "check": (lambda orc: orc.check(), changes),
+    "plan": (lambda orc: orc.plan(), waits),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("kind", [QueryCanceled, KeyboardInterrupt])
+def test_any_statement(
+    client: psycopg.Connection[Any], part: int, kind: type[BaseException], name: str
+) -> None:
+    orc = Orchestrator(client)
+    orc.execute(TABLES)
+    orc.execute(TOWER)
+    act, prepare = OPERATIONS[name]
+    before = state_of(client)
+    at = 1 + part % STEP
+    while True:
+        prepare(orc)
+        with (
+            interrupted(lambda number, _, at=at: number == at, kind) as moment,
+            suppress(IdivmError, KeyboardInterrupt),
+        ):
+            act(orc)
+        assert state_of(client) == before, at
+        client.execute("UPDATE t SET n = n + 1 WHERE id = 7; UPDATE u SET m = m + 1 WHERE id = 3")
+        act(orc)
+        assert [view.name for view in orc.unplanned_views()] == []
+        assert all(report.equal for report in orc.check()), at
+        if not moment.has_come:
+            break
+        at += STEP
+
+
+@pytest.mark.parametrize("command", ["COMMIT", "ROLLBACK"])
+def test_a_cancel_that_meets_the_end_of_a_transaction(orc: Orchestrator, command: str) -> None:
+    before = state_of(orc.connection)
+    with (
+        pytest.raises(QueryCanceled),
+        interrupted(lambda _, text: text == command),
+        orc.connection.transaction(),
+    ):
+        if command == "ROLLBACK":
+            raise QueryCanceled
+    assert state_of(orc.connection) == before
