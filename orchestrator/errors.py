@@ -51,6 +51,23 @@ class CancelledError(DatabaseError):
     """Another thread cancelled the work with `Orchestrator.cancel`, or somebody cancelled the query."""
 
 
+def state_of(error: Exception) -> str:
+    """Return the SQLSTATE of an error of the database, or of its sentence for the user.
+
+    The classes of psycopg do not tell: QueryCanceled is no OperatorIntervention.
+    """
+    return getattr(error.__cause__ or error, "sqlstate", None) or ""
+
+
+def is_interruption(error: Exception) -> bool:
+    """Return whether a view did not cause an error: a cancelled query, a conflict with another transaction.
+
+    `idivm.ends_refresh` decides the same in SQL.
+    """
+    state = state_of(error)
+    return state[:2] in ("25", "40", "57") or state == "55P03"
+
+
 def near_miss(name: str, known: Iterable[str]) -> str:
     """Ask whether the user meant another name, if one is nearly the same.
 

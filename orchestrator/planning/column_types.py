@@ -29,6 +29,7 @@ from orchestrator.algebra.operators.values import Values
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.algebra.traversal import fold, rewrite
 from orchestrator.engine.distinguishable import has_own_collations
+from orchestrator.errors import is_interruption
 
 DESCRIBED = 800
 """The largest number of columns whose types a single query requests."""
@@ -138,7 +139,9 @@ def _describe(
         with connection.transaction():
             cursor = connection.execute(text)
             row = cursor.fetchone()
-    except psycopg.Error:
+    except psycopg.Error as error:
+        if is_interruption(error):
+            raise
         # With GROUP BY a key, a query may show columns that depend on the key and that cannot be
         # grouped by.
         return

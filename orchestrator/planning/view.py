@@ -27,7 +27,13 @@ from orchestrator.deltascript.plan import (
     Evidence,
     MaintenancePlan,
 )
-from orchestrator.errors import VIEW_DROPPED, NotFoundError, RightsError, UnsupportedError
+from orchestrator.errors import (
+    VIEW_DROPPED,
+    NotFoundError,
+    RightsError,
+    UnsupportedError,
+    is_interruption,
+)
 from orchestrator.frontend.analysis import TOO_DEEP, Analysis, analyse
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ParsedOptions
@@ -134,7 +140,9 @@ def _determined(connection: Connection[Any], names: Names, analysis: Analysis) -
                 catalog.give_to_owner_of(connection, names.written, names.definition)
             query = SQL(dialect.write(to_sql(plan)))
             connection.execute(statement.format(names.definition, query))
-    except psycopg.Error:
+    except psycopg.Error as error:
+        if is_interruption(error):
+            raise
         # Some columns that identify rows cannot be sorted. The order then stays open.
         return analysis
     return analyse(connection, analysis.definition)

@@ -19,7 +19,7 @@ from orchestrator.catalog import ViewInfo
 from orchestrator.catalog import unplanned as catalog_unplanned
 from orchestrator.catalog.search_path import taking_path
 from orchestrator.catalog.unplanned import UnplannedView
-from orchestrator.errors import IdivmError, NotFoundError, RightsError
+from orchestrator.errors import IdivmError, NotFoundError, RightsError, is_interruption
 from orchestrator.frontend.options import parse_options
 from orchestrator.frontend.statements import QualifiedName
 from orchestrator.runtime.errors import explain
@@ -53,7 +53,7 @@ def plan_views(
             if connection.closed:
                 raise
             reason = _reason(error)
-            if not replanning.is_interruption(error):
+            if not is_interruption(error):
                 catalog_unplanned.note_refusal(connection, view, reason)
             yield PlanReport(name, None, reason)
         else:

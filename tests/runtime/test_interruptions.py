@@ -9,10 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 from interrupting import interrupted
+from psycopg import errors
 from psycopg.errors import QueryCanceled
 
 from orchestrator.api import Orchestrator
-from orchestrator.errors import IdivmError
+from orchestrator.errors import CancelledError, IdivmError, is_interruption
 
 pytestmark = pytest.mark.integration
 
@@ -132,3 +133,39 @@ def test_a_cancel_that_meets_the_end_of_a_transaction(orc: Orchestrator, command
         if command == "ROLLBACK":
             raise QueryCanceled
     assert state_of(orc.connection) == before
+
+
+def test_a_cancel_while_a_view_is_planned_leads_to_no_other_plan(orc: Orchestrator) -> None:
+    orc.execute(TABLES)
+    with pytest.raises(CancelledError), interrupted(lambda _, text: "pg_typeof" in text):
+        orc.create_view("v", SUMS)
+    assert orc.views() == []
+
+
+def test_a_cancel_is_no_refusal_of_a_view(orc: Orchestrator) -> None:
+    """`idivm serve` tries a refused view again only after five minutes."""
+    orc.execute(TABLES)
+    orc.execute(WAITING)
+    with interrupted(lambda _, text: text.startswith("CREATE VIEW")):
+        [report] = orc.plan()
+    assert "canceling statement" in (report.refusal or "")
+    assert [view.refusal for view in orc.unplanned_views()] == [None]
+
+
+@pytest.mark.parametrize(
+    ("error", "interrupts"),
+    [
+        (errors.QueryCanceled, True),
+        (errors.AdminShutdown, True),
+        (errors.SerializationFailure, True),
+        (errors.DeadlockDetected, True),
+        (errors.LockNotAvailable, True),
+        (errors.DivisionByZero, False),
+        (errors.ObjectInUse, False),
+    ],
+)
+def test_errors_that_no_view_causes(error: type[psycopg.Error], interrupts: bool) -> None:
+    assert is_interruption(error()) is interrupts
+    sentence = IdivmError("It failed.")
+    sentence.__cause__ = error()
+    assert is_interruption(sentence) is interrupts

@@ -17,7 +17,7 @@ from orchestrator import catalog
 from orchestrator.catalog import relations as catalog_relations
 from orchestrator.catalog.relations import JoinView
 from orchestrator.deltascript.names import Names
-from orchestrator.errors import DatabaseError
+from orchestrator.errors import DatabaseError, is_interruption
 from orchestrator.frontend.analysis import Analysis, analyse
 from orchestrator.frontend.options import ParsedOptions
 from orchestrator.frontend.statements import QualifiedName
@@ -92,6 +92,8 @@ def read(connection: Connection[Any], names: Names, view_id: int) -> None:
                 SQL("CREATE OR REPLACE VIEW {} AS {}").format(names.definition, SQL(query))
             )
     except psycopg.Error as error:
+        if is_interruption(error):
+            raise
         notices.say(
             connection,
             Literal(

@@ -25,6 +25,7 @@ from orchestrator.errors import (
     IdivmError,
     UnsupportedError,
     UsageError,
+    is_interruption,
 )
 from orchestrator.frontend.options import ParsedOptions, parse_options
 from orchestrator.planning.view import plan_view
@@ -35,20 +36,6 @@ from orchestrator.runtime.installation.locks import held_apart
 from orchestrator.runtime.installation.names import bound, names_of
 from orchestrator.runtime.installation.recording import record_plan
 from orchestrator.sqltext import fitted_name
-
-_INTERRUPTIONS = (
-    psycopg.errors.OperatorIntervention,
-    psycopg.errors.TransactionRollback,
-    psycopg.errors.LockNotAvailable,
-)
-
-
-def is_interruption(error: Exception) -> bool:
-    """Return whether a view did not cause an error: a cancelled query, a conflict with another transaction.
-
-    `idivm.ends_refresh` decides the same in SQL.
-    """
-    return isinstance(error.__cause__ or error, _INTERRUPTIONS)
 
 
 def follow(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, str]:

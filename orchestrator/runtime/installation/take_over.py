@@ -21,7 +21,14 @@ from orchestrator.catalog.search_path import pinned, taking_path
 from orchestrator.catalog.take_over import Adoptable
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Reason
-from orchestrator.errors import IdivmError, NotFoundError, RightsError, UsageError
+from orchestrator.errors import (
+    IdivmError,
+    NotFoundError,
+    RightsError,
+    UsageError,
+    is_interruption,
+    state_of,
+)
 from orchestrator.frontend.options import ParsedOptions, parse_options
 from orchestrator.frontend.statements import QualifiedName
 from orchestrator.planning.view import plan_view
@@ -82,7 +89,7 @@ def adopt(
                 take(session, group)
         except (IdivmError, psycopg.Error) as error:
             # A conflict between two sessions leaves the rest of the group to the calling session.
-            if not isinstance(error.__cause__ or error, psycopg.errors.TransactionRollback):
+            if not state_of(error).startswith("40"):
                 raise
 
     if sessions is not None and sessions.jobs > 1 and not dry_run:
@@ -119,7 +126,7 @@ def _report(
                 else _adopted(connection, view, new, initialiser)
             )
     except (IdivmError, psycopg.Error) as error:
-        if connection.closed or replanning.is_interruption(error):
+        if connection.closed or is_interruption(error):
             raise
         reason = explain(error, "Adopting it") if isinstance(error, psycopg.Error) else error
         return AdoptReport(relation, None, "", tuple(view.lost), str(reason))

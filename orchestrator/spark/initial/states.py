@@ -33,7 +33,7 @@ from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Initialised, MaintenancePlan, StateTable
 from orchestrator.deltascript.program import create_program
 from orchestrator.deltascript.recomputing import refill
-from orchestrator.errors import RightsError
+from orchestrator.errors import RightsError, is_interruption
 from orchestrator.frontend import catalog as facts
 from orchestrator.frontend.facts import Relation
 from orchestrator.frontend.statements import QualifiedName
@@ -402,6 +402,8 @@ def _fold(connection: Connection[Any], text: str) -> tuple[str, str | None]:
                 )
             ).fetchone()
     except psycopg.Error as error:
+        if is_interruption(error):
+            raise
         raise InexactError(f"{text}, which is no value") from error
     assert row is not None
     return row[0], row[1]
