@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from interrupting import interrupted
+from interrupting import after, interrupted
 from psycopg import errors
 from psycopg.errors import QueryCanceled
 
@@ -150,6 +150,28 @@ def test_a_cancel_is_no_refusal_of_a_view(orc: Orchestrator) -> None:
         [report] = orc.plan()
     assert "canceling statement" in (report.refusal or "")
     assert [view.refusal for view in orc.unplanned_views()] == [None]
+
+
+@pytest.mark.parametrize(
+    ("name", "new"),
+    [("create deferred", {"x"}), ("create eager", {"x"}), ("replace", set()), ("plan", {"p"})],
+)
+def test_an_interruption_just_after_the_publication_comes_too_late(
+    orc: Orchestrator, name: str, new: set[str]
+) -> None:
+    """Ctrl-C meets a COMMIT that waits, for example for a standby, and takes effect nevertheless."""
+    orc.execute(TABLES)
+    orc.execute(TOWER)
+    act, prepare = OPERATIONS[name]
+    prepare(orc)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        interrupted(after("SET status = 'ready'", "COMMIT"), KeyboardInterrupt),
+    ):
+        act(orc)
+    assert {view.name for view in orc.views()} == {"v", "w", "j"} | new
+    orc.execute("UPDATE t SET n = n + 1")
+    assert all(report.equal for report in orc.check())
 
 
 @pytest.mark.parametrize(

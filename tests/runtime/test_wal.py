@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from harness import TestServer, found_versions
+from interrupting import after, interrupted
 from psycopg import Connection, sql
 from replication import LOGICAL
 from stepping import until
@@ -476,6 +477,21 @@ def test_partitions(orc: Orchestrator, writer: Connection[Any]) -> None:
     right(orc)
     identities = "SELECT string_agg(DISTINCT relreplident::text, '') FROM pg_class WHERE relname LIKE 'parts%'"
     assert scalar(writer, identities + " AND relkind = 'r'") == "d"
+
+
+def test_ctrl_c_just_after_the_switch_comes_too_late(own: str, writer: Connection[Any]) -> None:
+    """Undoing the switch would leave a table whose changes nobody captures."""
+    with orchestrator.connect(own) as orc:
+        orc.execute(TABLE)
+        with (
+            pytest.raises(KeyboardInterrupt),
+            interrupted(after("refuse_wal_modes", "COMMIT"), KeyboardInterrupt),
+        ):
+            orc.capture("t", "wal")
+        writer.execute("UPDATE t SET n = n + 1")
+        orc.capture("t", "wal")
+        orc.refresh()
+        right(orc)
 
 
 def test_a_session_with_another_form_of_dates(orc: Orchestrator, writer: Connection[Any]) -> None:

@@ -93,7 +93,11 @@ def create_view(
             _fill(connection, plan, names, relation, replaced, readers, initialise, new)
         except BaseException:
             with suppress(psycopg.Error), connection.transaction():
-                connection.execute("SELECT idivm.uninstall(%s)", [view_id])
+                # After the commit of the publication, an interruption comes too late.
+                connection.execute(
+                    "SELECT idivm.uninstall(id) FROM idivm.views WHERE id = %s AND status = 'building'",
+                    [view_id],
+                )
             raise
     content_only = initialise is None and _waits_with_states(connection, new, plan)
     for statement in program.analyse_states(plan.program, names, content_only=content_only):

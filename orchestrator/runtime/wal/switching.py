@@ -91,7 +91,8 @@ def _to_wal(connection: Connection[Any], source_id: int) -> None:
             wal.read_from_here(connection, source_id)
             connection.execute("SELECT idivm.refuse_wal_modes()")
     except BaseException:
-        if not connection.closed:
+        # After the last commit, an interruption comes too late: nothing else captures the table then.
+        if not connection.closed and source_id not in wal.sources_in_wal(connection):
             with connection.transaction():
                 connection.execute("SELECT idivm.leave_wal(%s)", [source_id])
             drop_unused_slot(connection)
