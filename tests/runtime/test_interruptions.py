@@ -142,6 +142,18 @@ def test_a_cancel_while_a_view_is_planned_leads_to_no_other_plan(orc: Orchestrat
     assert orc.views() == []
 
 
+def test_a_view_whose_tables_take_long_to_analyze(orc: Orchestrator) -> None:
+    heard: list[str] = []
+    orc.on_notice = heard.append
+    orc.execute(TABLES)
+    with interrupted(lambda _, text: text.startswith("ANALYZE")):
+        orc.create_view("v", SUMS)
+    assert heard == [
+        "v was created, but its tables were not analyzed: canceling statement due to user request."
+    ]
+    assert [report.equal for report in orc.check()] == [True]
+
+
 def test_a_cancel_is_no_refusal_of_a_view(orc: Orchestrator) -> None:
     """`idivm serve` tries a refused view again only after five minutes."""
     orc.execute(TABLES)

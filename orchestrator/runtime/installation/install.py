@@ -40,6 +40,7 @@ from orchestrator.errors import (
     NameTakenError,
     UnsupportedError,
     UsageError,
+    is_interruption,
 )
 from orchestrator.frontend.options import parse_options
 from orchestrator.frontend.statements import QualifiedName, parse_name
@@ -100,8 +101,15 @@ def create_view(
                 )
             raise
     content_only = initialise is None and _waits_with_states(connection, new, plan)
-    for statement in program.analyse_states(plan.program, names, content_only=content_only):
-        connection.execute(statement)
+    try:
+        for statement in program.analyse_states(plan.program, names, content_only=content_only):
+            connection.execute(statement)
+    except psycopg.Error as error:
+        if connection.closed or not is_interruption(error):
+            raise
+        # The view is there by now. Large tables may take longer than a statement_timeout allows.
+        reason = error.diag.message_primary
+        warn(connection, f"{names.view} was created, but its tables were not analyzed: {reason}.")
     if plan.program.content_stands_alone:
         expected = partial(catalog_costs.expected, connection)
         share = content_share(plan.program, bound(connection, names), expected)
