@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import psycopg
 import pytest
@@ -17,11 +17,14 @@ _CANCELLED = (
     b" END $$"
 )
 
+When: TypeAlias = Callable[[int, str], bool]
+"""Decides by its number and its text whether a statement is interrupted."""
+
 
 class Moment:
     """Whether the statement that is interrupted has come."""
 
-    def __init__(self, when: Callable[[int, str], bool]) -> None:
+    def __init__(self, when: When) -> None:
         self.when = when
         self.statements = 0
         self.has_come = False
@@ -35,13 +38,8 @@ class Moment:
 
 
 @contextmanager
-def interrupted(
-    when: Callable[[int, str], bool], kind: type[BaseException] = QueryCanceled
-) -> Iterator[Moment]:
-    """Cancel the first statement of idivm's sessions for which `when` holds, or press Ctrl-C after it.
-
-    `when` gets the number of the statement and its text.
-    """
+def interrupted(when: When, kind: type[BaseException] = QueryCanceled) -> Iterator[Moment]:
+    """Cancel the first statement of idivm's sessions for which `when` holds, or press Ctrl-C after it."""
     moment = Moment(when)
     execute, command = psycopg.Cursor.execute, IdivmSession._exec_command
 
@@ -70,7 +68,7 @@ def interrupted(
         yield moment
 
 
-def after(seen: str, then: str) -> Callable[[int, str], bool]:
+def after(seen: str, then: str) -> When:
     """Return whether a statement contains a text, and an earlier one contained another."""
     past: list[str] = []
 

@@ -6,13 +6,14 @@ Each Spark task imports this module in its own process, so it imports as little 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from psycopg import Connection
 from psycopg.errors import LockNotAvailable
-from psycopg.sql import SQL, Composed, Identifier
+from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from orchestrator.session_locks import give_back
 
@@ -314,22 +315,8 @@ def drop_orphans(connection: Connection[Any]) -> list[int]:
 
     Return the IDs of the loads whose staging tables these were.
     """
-    left = connection.execute(
-        "SELECT id, layout = %(state)s FROM (SELECT id, layout FROM idivm.loads l"
-        "  WHERE status = 'loading' AND (layout IS NULL OR layout = %(state)s OR layout = %(source)s"
-        "   AND greatest(started_at, (SELECT max(p.ended_at) FROM idivm.load_parts p"
-        "                             WHERE p.load = l.id)) < now() - %(silent)s::interval)"
-        # A session can lock again what it holds already.
-        "  AND NOT EXISTS (SELECT FROM pg_locks k WHERE k.pid = pg_backend_pid()"
-        "    AND k.locktype = 'advisory' AND k.classid = %(class)s AND k.objid = l.id)"
-        "  OFFSET 0) AS l WHERE pg_try_advisory_lock(%(class)s, id)",
-        {"state": STATE, "source": DATA_SOURCE, "silent": _SILENT, "class": LOCK_CLASS},
-    ).fetchall()
-    dropped = []
-    for load, is_state in left:
-        (end if is_state else fail)(connection, load)
-        unlock(connection, load)
-        dropped.append(load)
+    with locks_given_back(connection):
+        dropped = _give_up(connection)
     rows = connection.execute(
         "SELECT substr(c.relname, 2)::integer FROM pg_class c"
         " WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'"
@@ -341,6 +328,44 @@ def drop_orphans(connection: Connection[Any]) -> list[int]:
         drop_staging(connection, load)
         dropped.append(load)
     return sorted(set(dropped))
+
+
+def _give_up(connection: Connection[Any]) -> list[int]:
+    """Give up loads that no session runs and that cannot be resumed. Their locks are held afterwards."""
+    left = connection.execute(
+        "SELECT id, layout = %(state)s FROM (SELECT id, layout FROM idivm.loads l"
+        "  WHERE status = 'loading' AND (layout IS NULL OR layout = %(state)s OR layout = %(source)s"
+        "   AND greatest(started_at, (SELECT max(p.ended_at) FROM idivm.load_parts p"
+        "                             WHERE p.load = l.id)) < now() - %(silent)s::interval)"
+        # A session can lock again what it holds already.
+        "  AND NOT EXISTS (SELECT FROM pg_locks k WHERE k.pid = pg_backend_pid()"
+        "    AND k.locktype = 'advisory' AND k.classid = %(class)s AND k.objid = l.id)"
+        "  OFFSET 0) AS l WHERE pg_try_advisory_lock(%(class)s, id)",
+        {"state": STATE, "source": DATA_SOURCE, "silent": _SILENT, "class": LOCK_CLASS},
+    ).fetchall()
+    for load, is_state in left:
+        (end if is_state else fail)(connection, load)
+    return [load for load, _ in left]
+
+
+@contextmanager
+def locks_given_back(connection: Connection[Any]) -> Iterator[None]:
+    """Give back the locks of loads that a block has taken, wherever it ends."""
+    before = [number for (number,) in connection.execute(_HELD).fetchall()]
+    try:
+        yield
+    finally:
+        give_back(connection, _RELEASE, [before])
+
+
+# The locks of streams have negative numbers, which are large as OIDs, and those of tasks are shared.
+_HELD: Final = SQL(
+    "SELECT k.objid::bigint FROM pg_locks k WHERE k.pid = pg_backend_pid() AND k.locktype = 'advisory'"
+    " AND k.classid = {} AND k.objsubid = 2 AND k.mode = 'ExclusiveLock' AND k.objid < '2147483648'"
+).format(Literal(LOCK_CLASS))
+_RELEASE: Final = SQL(
+    "SELECT pg_advisory_unlock({}, l.number::integer) FROM ({}) AS l (number) WHERE l.number <> ALL (%s)"
+).format(Literal(LOCK_CLASS), _HELD)
 
 
 def broken_off(connection: Connection[Any]) -> list[BrokenOff]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from interrupting import after, interrupted
+from interrupting import When, after, interrupted
 from psycopg import errors
 from psycopg.errors import QueryCanceled
 
-from orchestrator.api import Orchestrator
+from orchestrator.api import Orchestrator, connect
 from orchestrator.errors import CancelledError, IdivmError, is_interruption
 
 pytestmark = pytest.mark.integration
@@ -162,6 +163,29 @@ def test_a_cancel_is_no_refusal_of_a_view(orc: Orchestrator) -> None:
         [report] = orc.plan()
     assert "canceling statement" in (report.refusal or "")
     assert [view.refusal for view in orc.unplanned_views()] == [None]
+
+
+@pytest.mark.parametrize(
+    ("when", "kind"),
+    [
+        (lambda _, text: text.startswith("CREATE UNLOGGED TABLE"), QueryCanceled),
+        (after("INSERT INTO idivm.loads", "COMMIT"), KeyboardInterrupt),
+    ],
+    ids=["staging", "begun"],
+)
+def test_an_interrupted_load_is_no_running_load(
+    orc: Orchestrator, dsn: str, tmp_path: Path, when: When, kind: type[BaseException]
+) -> None:
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE VIEW v AS SELECT count(*) FROM t")
+    file = tmp_path / "rows.csv"
+    file.write_text("id\n1\n2\n")
+    before = state_of(orc.connection)
+    with pytest.raises((CancelledError, KeyboardInterrupt)), interrupted(when, kind):
+        orc.load(file, "t")
+    assert state_of(orc.connection) == before
+    with connect(dsn) as other:
+        assert other.load(file, "t").tables[0].loaded == 2
+        assert [report.equal for report in other.check()] == [True]
 
 
 @pytest.mark.parametrize(

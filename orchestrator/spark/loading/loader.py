@@ -101,13 +101,12 @@ class Loader:
 
         The last transaction calls `also` with the IDs of the loads: what it writes is committed with the rows.
         """
-        catalog_loads.drop_orphans(self.connection)
-        with self.clock.stage("looking at the sources"):
-            opened = self.open(tables)
-        loads: list[tuple[Opened, ledger.Load, int]] = []
-        reports: list[LoadedTable] = []
-        locked: list[int] = []
-        try:
+        with catalog_loads.locks_given_back(self.connection):
+            catalog_loads.drop_orphans(self.connection)
+            with self.clock.stage("looking at the sources"):
+                opened = self.open(tables)
+            loads: list[tuple[Opened, ledger.Load, int]] = []
+            reports: list[LoadedTable] = []
             for item in opened:
                 done = _done_before(self.connection, item)
                 if done is not None and item.wanted.mode in ("append", "add") and not again:
@@ -118,13 +117,9 @@ class Loader:
                     reports.append(_report(item, done, Moved(0, 0, 0, 0), again=True))
                     continue
                 load = self.begin(item, resume)
-                locked.append(load.id)
                 with self.clock.stage("reading and copying"):
                     loads.append((item, load, self.stage(item, load)))
             decision = self._finish(loads, views, reports, also)
-        finally:
-            for load_id in locked:
-                catalog_loads.unlock(self.connection, load_id)
         return LoadReport(tuple(reports), str(decision), stages=self.clock.stages), decision
 
     def rebuild(self, decision: Decision, views: str) -> tuple[tuple[str, str], ...]:

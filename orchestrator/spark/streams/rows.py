@@ -16,6 +16,7 @@ from orchestrator.catalog.streams import StreamTable
 from orchestrator.frontend import catalog as facts
 from orchestrator.frontend.facts import Relation
 from orchestrator.runtime.stream_rows import StreamRows
+from orchestrator.session_locks import give_back
 from orchestrator.spark.loading.commit_load import lock_and_verify
 from orchestrator.spark.loading.ledger import Load
 from orchestrator.spark.loading.loader import Loader
@@ -54,6 +55,7 @@ def rows_of_streams(
                 read[relation] |= new
 
     with ExitStack() as stack:
+        stack.enter_context(catalog_loads.locks_given_back(connection))
         stack.callback(_drop, connection, staged)
         catch_up()
         stack.enter_context(
@@ -153,5 +155,4 @@ def _end(connection: Connection[Any], load: Load) -> None:
 
 
 def _drop_table(connection: Connection[Any], table: Identifier) -> None:
-    if not connection.closed:
-        connection.execute(SQL("DROP TABLE IF EXISTS {}").format(table))
+    give_back(connection, SQL("DROP TABLE IF EXISTS {}").format(table))
