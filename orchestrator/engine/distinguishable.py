@@ -30,7 +30,7 @@ EXACT = frozenset(
 FIRST_USER_OID = 16384
 """The smallest oid of objects that users create."""
 
-_DECLARED = re.compile(r"(numeric|character)\(\d+(,-?\d+)?\)")
+_DECLARED = re.compile(r"(numeric|character)\((\d+)(?:,(-?\d+))?\)")
 """Types whose values all have the same scale or length."""
 
 
@@ -45,6 +45,16 @@ def look_alike(columns: Iterable[Column], types: Mapping[str, ColumnType]) -> tu
     ()
     """
     return tuple(column for column in columns if not _is_exact(column, types.get(column.symbol)))
+
+
+def have_one_look(columns: Iterable[Column], types: Mapping[str, ColumnType]) -> bool:
+    """Return whether equal values of these columns look the same in all of them, if they do in each.
+
+    >>> price, fee = Column("price", "numeric(9,2)"), Column("fee", "numeric(5,2)")
+    >>> have_one_look([price, fee], {}), have_one_look([price, Column("rate", "numeric(9,4)")], {})
+    (True, False)
+    """
+    return len({_declared(column, types.get(column.symbol)) for column in columns}) <= 1
 
 
 def refuse_arrays(columns: Iterable[Column], types: Mapping[str, ColumnType]) -> None:
@@ -63,6 +73,16 @@ def _is_exact(column: Column, known: ColumnType | None) -> bool:
     if known is None:
         return False
     return known.name in EXACT or known.scale is not None or known.plain
+
+
+def _declared(column: Column, known: ColumnType | None) -> tuple[str, str]:
+    """Return the length or scale that values of a column are padded to, or nothing."""
+    if known is not None and known.scale is not None:
+        return "numeric", str(known.scale)
+    match = _DECLARED.fullmatch(column.type or "")
+    if match is None:
+        return "", ""
+    return match[1], match[2] if match[1] == "character" else match[3] or "0"
 
 
 def _is_plain(column: Column) -> bool:

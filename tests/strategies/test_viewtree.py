@@ -45,6 +45,8 @@ VIEWS = {
     "keyless": "SELECT r.a, sum(bag.d * r.b) AS v, count(*) AS n FROM r JOIN bag ON bag.a = r.a GROUP BY r.a",
     "having": f"SELECT s.a, sum(r.x) AS x FROM {RST} GROUP BY s.a HAVING count(*) > 20 AND sum(t.d) IS NOT NULL",
     "having_once": f"SELECT count(*) AS n, sum(r.b) AS b FROM {RST} HAVING count(*) < 60",
+    "scales": "SELECT s.e::text AS e, t.d::numeric(9, 4)::text AS d, count(*) AS n FROM s"
+    " JOIN t ON t.d::numeric(9, 4) = s.e GROUP BY s.e, t.d::numeric(9, 4)",
     "no_column": "SELECT count(*) AS n, sum(q.e) AS e FROM r CROSS JOIN s AS q",
 }
 

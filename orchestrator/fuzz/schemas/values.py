@@ -46,6 +46,7 @@ TYPES = (
     _type("varchar(5)", "text", "a", "b", "ab", "abcde", "é"),
     _type("numeric", "num", "0", "1", "1.0", "1.00", "-2.5", "3.125", "NaN", keyable=False),
     _type("numeric(10,2)", "num", "0.00", "1.00", "2.50", "-3.75", "100.00"),
+    _type("numeric(8,4)", "num", "0", "1", "2.5", "-3.75", "NaN"),
     DATE,
     _type("timestamp", "timestamp", "2024-02-29 12:00:00", "2024-03-01 00:00:00.5", "1999-01-01"),
     _type(

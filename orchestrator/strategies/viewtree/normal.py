@@ -36,7 +36,7 @@ from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled, unwra
 from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.plan import MaintenancePlan
-from orchestrator.engine.distinguishable import EXACT
+from orchestrator.engine.distinguishable import EXACT, have_one_look, look_alike
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree.form import (
     COVARIANCE,
@@ -307,14 +307,19 @@ class _NormalFormReader:
     ) -> str:
         """Return the variable of a grouping column; add it to its atom if it is new."""
         same = scalar.as_column
-        if same is not None and same in names and self._exact(column, scalar):
+        if (
+            same is not None
+            and same in names
+            and self._exact(column, scalar)
+            and self._one_look(names[same], names)
+        ):
             return names[same]
         owners = self._owners(scalar)
         if len(owners) > 1:
             raise NotModelledError("a grouping column reads several tables", str(scalar))
         owner = min(owners, default=self._first)
         for variable, bound in binds[owner].items():
-            if bound == scalar:
+            if bound == scalar and self._one_look(variable, names):
                 return variable
         variable = symbols.fresh(_variable_name(same or column, self.scans.values()))
         binds[owner][variable] = scalar
@@ -324,13 +329,17 @@ class _NormalFormReader:
         """Return whether equal values of a grouping column look equal."""
         same = scalar.as_column
         if same is not None:
-            return same.exact
+            return not look_alike([same], self.types)
         known = self.types.get(column.symbol)
         if known is None:
             return False
         texts = known.name in ("text", "character varying")
         plain = scalar.tree.find(exp.Collate) is None and all(c.exact for c in scalar.columns)
-        return known.name in EXACT or (texts and plain)
+        return known.name in EXACT or known.scale is not None or (texts and plain)
+
+    def _one_look(self, variable: str, names: Mapping[Column, str]) -> bool:
+        """Return whether a value of a variable looks the same in all tables."""
+        return have_one_look((c for c, name in names.items() if name == variable), self.types)
 
     def _product(self, aggregate: Aggregate, defined: Mapping[Column, Scalar]) -> Product:
         if aggregate.distinct or aggregate.ordered or aggregate.call.subqueries:

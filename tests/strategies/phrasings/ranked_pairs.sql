@@ -20,7 +20,7 @@ SELECT f.id, f.shop, f.amount, f.item AS k, i.price FROM f JOIN i ON i.k = f.ite
 -- with DISTINCT
 SELECT DISTINCT f.id, f.shop, f.amount, i.k, i.price FROM f JOIN i ON i.k = f.item;
 
--- refused: with GROUP BY all columns: equal values of a grouping column may look different
+-- with GROUP BY all columns
 SELECT f.id, f.shop, f.amount, i.k, i.price FROM f JOIN i ON i.k = f.item GROUP BY f.id, f.shop, f.amount, i.k, i.price;
 
 -- with LATERAL

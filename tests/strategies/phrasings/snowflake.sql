@@ -20,8 +20,5 @@ SELECT f.id, f.amount, l.price, d.name, d.city FROM f JOIN d ON d.k = f.shop, LA
 -- with a table joined twice by its key
 SELECT f.id, o.amount, i.price, d.name, d.city FROM f JOIN f AS o ON o.id = f.id JOIN i ON i.k = o.item JOIN d ON d.k = f.shop;
 
--- refused: with GROUP BY all columns: equal values of a grouping column may look different
+-- with GROUP BY all columns
 SELECT f.id, f.amount, i.price, d.name, d.city FROM f JOIN i ON i.k = f.item JOIN d ON d.k = f.shop GROUP BY f.id, f.amount, i.price, d.name, d.city;
-
--- refused: with a sum over each row: equal values of a grouping column may look different
-SELECT f.id, sum(f.amount) AS amount, i.price, d.name, d.city FROM f JOIN i ON i.k = f.item JOIN d ON d.k = f.shop GROUP BY f.id, i.price, d.name, d.city;

@@ -31,6 +31,7 @@ from orchestrator.algebra.scalar import FALSE, Scalar, conjunction, filled
 from orchestrator.algebra.traversal import walk
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update
+from orchestrator.engine.distinguishable import look_alike
 from orchestrator.engine.recompute_parts import without
 from orchestrator.engine.terms import projected
 from orchestrator.strategies.idiff.rules.base import bag, conditions, propagate, rows_after
@@ -87,7 +88,7 @@ def _net(operator: Binary, changed: Bag, composer: Composer) -> Operator | None:
     read = in_order(
         operator.condition.references & set(operator.right.columns), operator.right.columns
     )
-    if not read or not all(column.exact for column in read):
+    if not read or look_alike(read, composer.types):
         return None
     net = Aggregate(composer.column("net"), filled("sum(x)", x=changed.sign))
     moved = Selection(Grouping(changed.plan, read, (net,)), filled("x <> 0", x=net.column))
