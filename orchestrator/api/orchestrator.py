@@ -176,11 +176,12 @@ class Orchestrator(Loads, Subscriptions, Scheduling, Capturing):
             view = catalog.view_named(self.connection, parse_name(name).identifier)
             relation = catalog.relation_name(self.connection, view)
             names, ranking = view_names.names_of(view), view.plan.ranking
+            is_ranked = ranking is not None and ranking.excerpt is None
             order = order_of(self.connection, names, view.plan)
         given = prefix or {}
         with explained(f"Enumerating {name}"), open_session(self._dsn()) as connection:
             connection.execute(PIN)
-            if ranking is not None and not given:
+            if is_ranked and not given:
                 yield from ranked.rows(connection, names)
             # No lookup of a state finds NULL.
             elif order is None or None in given.values() or is_through_hidden(order, given):

@@ -35,12 +35,10 @@ DESCRIBED = 800
 """The largest number of columns whose types a single query requests."""
 
 
-def types_of(
-    connection: Connection[Any], plan: Plan, further: Plan | None = None
-) -> dict[str, ColumnType]:
+def types_of(connection: Connection[Any], plan: Plan, *further: Plan) -> dict[str, ColumnType]:
     """Return the types of a plan's columns, as PostgreSQL derives them.
 
-    `further` is a plan of the same query, of which only the other columns are described.
+    `further` are plans of the same query, of which only the other columns are described.
     """
     root = plan.root
     oids: dict[str, int] = {}
@@ -48,8 +46,9 @@ def types_of(
     operators: list[Operator] = []
     # Inputs come first.
     fold(root, lambda operator, _: operators.append(operator))
-    if further is not None and further.root != root:
-        fold(further.root, lambda operator, _: operators.append(operator))
+    for other in further:
+        if other.root != root:
+            fold(other.root, lambda operator, _: operators.append(operator))
     for operator in operators:
         wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
         if isinstance(operator, Grouping):

@@ -16,6 +16,7 @@ from orchestrator.algebra.lowering import lower
 from orchestrator.algebra.passes.complete_orders import with_numbers
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.recognition import recognize
+from orchestrator.algebra.recognition.first_rows import FirstRows, first_rows_of
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.catalog.streams import stream_tables
 from orchestrator.deltascript.plan import (
@@ -67,6 +68,7 @@ def request_for(
     plan = None if analysis.plan is None else as_captured(analysis.plan, used)
     lowered = None if plan is None else lower(plan)
     recognized = None if lowered is None else recognize(lowered)
+    first_rows = None if lowered is None else first_rows_of(lowered)
     identified = None if lowered is None else infer_ids(lowered)
     if isinstance(identified, Plan):
         identified = with_numbers(identified)
@@ -74,7 +76,8 @@ def request_for(
     if options.strategy == Strategy.RECOMPUTE:
         # This strategy needs no types, and finding them takes a query for each operator.
         typed = None
-    types = {} if typed is None else types_of(connection, typed, recognized)
+    further = [recognized, first_rows.query if isinstance(first_rows, FirstRows) else None]
+    types = {} if typed is None else types_of(connection, typed, *filter(None, further))
     rows = [name for name, type_ in types.items() if type_.name in _RECORDS and "(" not in name]
     if rows:
         refused = Unsupported("a row as a column, which no table can store", rows[0])
@@ -116,6 +119,7 @@ def request_for(
         plan=plan,
         lowered=lowered,
         recognized=recognized,
+        first_rows=first_rows,
         identified=identified,
         types=types,
         cache=options.cache != "off",

@@ -229,7 +229,15 @@ def _plan(
     if not program.sources:
         lines.append("  nothing")
     lines.append("stored:")
-    lines += [_state(state) for state in program.states if not isinstance(state, Shape)]
+    ranking = plan.ranking
+    for state in program.states:
+        if ranking is not None and ranking.excerpt is not None and state.role == program.content:
+            columns = ", ".join(program.column_names)
+            lines.append(
+                f"  {state.role} ({columns}): not a table, but {ranking.excerpt} of {ranking.rows}, found by lookups"
+            )
+        elif not isinstance(state, Shape):
+            lines.append(_state(state))
     if missing:
         lines.append("indexes that it looks for and that are missing:")
         lines += [f"  {index}" for index in missing]

@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.plan import Plan
+from orchestrator.algebra.recognition.first_rows import FirstRows
 from orchestrator.algebra.ring import Ring
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.deltascript.plan import (
@@ -56,6 +57,8 @@ class PlanningRequest:
     """The plan in the operators that have rules."""
     recognized: Plan | None = None
     """The lowered plan with its joins and groupings in the form that normal forms are read from."""
+    first_rows: FirstRows | Unsupported | None = None
+    """The query without its limit, if it shows the first rows in an order, or why these are not known."""
     identified: Plan | Unsupported | None = None
     """The lowered plan with IDs in every result, or why an operator has no IDs."""
     types: Mapping[str, ColumnType] = field(default_factory=dict)

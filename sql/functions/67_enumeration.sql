@@ -57,7 +57,8 @@ AS $$
     SELECT format(replace(v.plan -> 'ranking' ->> 'order', '%%', '%'), VARIADIC ARRAY(
         SELECT a.attname::text FROM pg_attribute a
         WHERE a.attrelid = v.relation AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum))
-    FROM idivm.views v WHERE v.relation = ranked_by.view AND v.plan -> 'ranking' <> 'null'
+    FROM idivm.views v
+    WHERE v.relation = ranked_by.view AND v.plan -> 'ranking' <> 'null' AND v.plan -> 'ranking' ->> 'excerpt' IS NULL
 $$;
 COMMENT ON FUNCTION idivm.ranked_by(regclass) IS 'the order in which readers get the rows of a view with the option ranked';
 

@@ -396,16 +396,17 @@ COMMENT ON FUNCTION idivm.drop_orphans() IS 'removes the remaining objects of dr
 -- Drop the state tables of a view, whose names all end in its ID. A content that is a query over state tables, and
 -- not a table, is a view in idivm_state.
 
--- A content that is a view is dropped before the tables that it reads. A synchronous view stops reading its tables
--- until it has new ones.
+-- Views first stop reading anything, because they may read each other and functions. A synchronous view shows no rows
+-- until it has new tables.
 CREATE OR REPLACE FUNCTION idivm.drop_states(view_id integer, keep_content boolean) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     found_tables text;
     state_view record;
+    dropped regclass[] := '{}';
+    found_view regclass;
 BEGIN
-    PERFORM idivm.drop_enumeration(view_id);
     FOR state_view IN
         SELECT c.oid::regclass AS name, v.id IS NOT NULL AS kept, (
                    SELECT string_agg(concat_ws(' ',
@@ -417,15 +418,15 @@ BEGIN
         LEFT JOIN idivm.views v ON v.id = view_id AND c.oid IN (v.state, v.read_from) AND keep_content
         WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind = 'v'
           AND c.relname ~ ('_' || view_id || '$')
-        -- A view that is kept reads nothing any more, so it goes first: others may be newer. Of two views that are
-        -- dropped, the one that reads the other was created later.
-        ORDER BY kept DESC, c.oid DESC
     LOOP
-        IF state_view.kept THEN
-            EXECUTE format('CREATE OR REPLACE VIEW %s AS SELECT %s WHERE false', state_view.name, state_view.columns);
-        ELSE
-            EXECUTE format('DROP VIEW %s', state_view.name);
+        EXECUTE format('CREATE OR REPLACE VIEW %s AS SELECT %s WHERE false', state_view.name, state_view.columns);
+        IF NOT state_view.kept THEN
+            dropped := dropped || state_view.name;
         END IF;
+    END LOOP;
+    PERFORM idivm.drop_enumeration(view_id);
+    FOREACH found_view IN ARRAY dropped LOOP
+        EXECUTE format('DROP VIEW %s', found_view);
     END LOOP;
     SELECT string_agg(c.oid::regclass::text, ', ') INTO found_tables
     FROM pg_class c

@@ -63,7 +63,8 @@ def writings_of(path: Path) -> list[Writing]:
 def structure(plan) -> tuple[object, ...]:
     """The strategy, the class and guarantee, and the numbers of keys of the stored states."""
     [because] = [reason.because for reason in plan.evidence.reasons if reason.taken]
-    guarantee = because.partition("it is ")[2]
+    # Keys complete an order, and there may be several.
+    guarantee = re.sub("ranked by [^:]*", "ranked", because.partition("it is ")[2])
     keys = Counter(len(s.key) for s in plan.program.states if isinstance(s, StateTable))
     return plan.program.strategy, guarantee, tuple(sorted(keys.items()))
 

@@ -27,6 +27,7 @@ from orchestrator.deltascript.plan.merged import Merged
 from orchestrator.deltascript.plan.over_rows import over_rows
 from orchestrator.deltascript.plan.query import Query
 from orchestrator.deltascript.plan.ranking import (
+    Excerpt,
     Part,
     RankedNode,
     Ranking,
@@ -83,6 +84,7 @@ __all__ = [
     "Enumeration",
     "Estimate",
     "Evidence",
+    "Excerpt",
     "Initialised",
     "MaintenancePlan",
     "Merged",

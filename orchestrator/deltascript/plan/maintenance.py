@@ -38,7 +38,7 @@ from orchestrator.deltascript.plan.tables import (
 EAGER, ON_READ = "eager", "on_read"
 """The modes in which writers update the view with their statements, and in which reads merge pending changes."""
 
-VERSION = 6
+VERSION = 7
 """The version of the stored form of plans. A view with another version is planned again."""
 
 
@@ -194,7 +194,7 @@ class Evidence:
 
     reasons: tuple[Reason, ...] = ()
     notes: tuple[str, ...] = ()
-    """Why some operations cost more than the change itself."""
+    """Why some operations cost more than the change itself, and what a read costs that finds its rows by lookups."""
     statistics: tuple[Statistics | None, ...] = ()
     """The statistics of each source at planning time, with which the same plan can be made
     again."""

@@ -67,13 +67,41 @@ class Term:
 
 
 @dataclass(frozen=True)
+class Excerpt:
+    """The rows that a view with ORDER BY and LIMIT shows of all rows in the order."""
+
+    skipped: int
+    count: int
+    with_ties: bool
+    """Whether rows that are equal to the last row in the order are also shown."""
+    expected: float
+    """The expected number of all rows, by the statistics at planning; 0 without statistics."""
+
+    def __str__(self) -> str:
+        """Return the rows in words.
+
+        >>> print(Excerpt(20, 10, with_ties=False, expected=4e6))
+        the first 10 rows after 20 (of about 4,000,000)
+        """
+        ties = " with ties" if self.with_ties else ""
+        after = f" after {self.skipped:,}" if self.skipped else ""
+        of = f" (of about {self.expected:,.0f})" if self.expected else ""
+        return f"the first {'row' if self.count == 1 else f'{self.count:,} rows'}{after}{ties}{of}"
+
+
+@dataclass(frozen=True)
 class Ranking:
     """How to read the rows of a factorized result in an order, without joining the rest."""
 
     order: str
-    """The order as SQL for the function format(), with the positions of the view's columns: owners rename columns."""
+    """The order as SQL for the function format(), with the positions of the view's columns: owners rename columns.
+    Empty for an excerpt, which may be sorted by columns that the view does not show."""
     terms: tuple[Term, ...]
     nodes: tuple[RankedNode, ...]
     """The nodes, each before the nodes of its subtree."""
     variables: tuple[str, ...]
     """The variables, in the order of the hidden columns of the content."""
+    rows: str
+    """The role of the query that shows all rows, with their hidden columns."""
+    excerpt: Excerpt | None
+    """The rows that the view shows, if not all; it reads them in the order."""

@@ -24,7 +24,7 @@ from orchestrator.errors import UnsupportedError
 from orchestrator.frontend.options import parse_options
 from orchestrator.runtime import refresh
 from orchestrator.runtime.diagnosis import answers, check
-from orchestrator.runtime.enumeration import relations
+from orchestrator.runtime.enumeration import ranked, relations
 from orchestrator.runtime.enumeration.gate import relation_of
 from orchestrator.runtime.installation import names as view_names
 from orchestrator.runtime.installation import replanning, shown, sources
@@ -123,6 +123,9 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
 def _not_enumerated(
     connection: Connection[Any], plan: MaintenancePlan, names: Names
 ) -> Damage | None:
+    if plan.ranking is not None and plan.ranking.excerpt is not None:
+        # The content is gone too if something is gone that it reads.
+        return None
     relation = relation_of(names)
     statements = tuple(
         (relation, statement)
@@ -225,7 +228,7 @@ def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) 
             content = state.role == plan.program.content
             return Damage(f"its table {names.table(state.role)} was altered", content=content)
         if isinstance(state, StateView):
-            connection.execute(emit.create_state_view(state, names, wanted))
+            connection.execute(ranked.create_state_view(names, plan, state, wanted))
             asked, actual = (catalog_objects.query_of(connection, item) for item in (wanted, table))
             if asked != actual:
                 return Damage(f"the query of {names.table(state.role)} was edited", content=True)

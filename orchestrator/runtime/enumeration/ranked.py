@@ -19,6 +19,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
+from orchestrator.deltascript import emit
 from orchestrator.deltascript.capture.table import function_body
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan, StateView
@@ -42,7 +43,7 @@ def relation_statements(names: Names, plan: MaintenancePlan) -> Iterator[Compose
     """
     if plan.ranking is None:
         return
-    content = plan.program.state(plan.program.content)
+    content = plan.program.state(plan.ranking.rows)
     assert isinstance(content, StateView)
     writer = _Writer(names, plan.ranking, content)
     yield create_secret(names)
@@ -50,9 +51,41 @@ def relation_statements(names: Names, plan: MaintenancePlan) -> Iterator[Compose
     yield writer.content_view()
     yield writer.candidate_type()
     yield writer.function()
+    if plan.ranking.excerpt is not None:
+        yield _show_excerpt(names, plan, names.state(plan.program.content))
+        return
     yield writer.pages()
     yield SQL("GRANT SELECT ON {} TO PUBLIC").format(relation_of(names))
     yield opening_function(names, OFF)
+
+
+def create_state_view(
+    names: Names, plan: MaintenancePlan, state: StateView, relation: Composable
+) -> Composed:
+    """Return the statement that creates a view as it is in use: the content of an excerpt reads the function."""
+    if state.role == plan.program.content and plan.ranking is not None and plan.ranking.excerpt:
+        return _show_excerpt(names, plan, relation)
+    return emit.create_state_view(state, names, relation)
+
+
+def _show_excerpt(names: Names, plan: MaintenancePlan, relation: Composable) -> Composed:
+    """Return the statement by which the content reads its rows from the function, and does not sort all rows.
+
+    Only the owner of the view may read the content, as users read it through the view.
+    """
+    content = plan.program.state(plan.program.content)
+    assert isinstance(content, StateView) and plan.ranking is not None and plan.ranking.excerpt
+    return SQL(
+        "CREATE OR REPLACE VIEW {} AS SELECT {} FROM {} AS g CROSS JOIN LATERAL {}({}, {}, {}) AS r"
+    ).format(
+        relation,
+        SQL(", ").join(SQL("r.{}").format(Identifier(item.name)) for item in content.columns),
+        secret_of(names),
+        function_of(names),
+        TOKEN,
+        Literal(plan.ranking.excerpt.skipped),
+        Literal(plan.ranking.excerpt.count),
+    )
 
 
 def rows(connection: Connection[Any], names: Names) -> Iterator[tuple[Any, ...]]:
@@ -160,13 +193,16 @@ class _Writer(Fields):
         settings = SQL(" ").join(
             SQL("SET {} = off").format(Identifier(name)) for name in (*OFF, "enable_bitmapscan")
         )
+        excerpt = self.ranking.excerpt
+        rows = SQL(" ROWS {}").format(Literal(excerpt.count)) if excerpt else SQL("")
         return SQL(
             "CREATE OR REPLACE FUNCTION {}(token bytea, skipped bigint, size bigint) RETURNS SETOF {}"
-            " LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = {}"
+            " LANGUAGE plpgsql STABLE SECURITY DEFINER{} SET search_path = {}"
             " SET plan_cache_mode = force_generic_plan {} AS {}"
         ).format(
             function_of(self.names),
             self.relation("content"),
+            rows,
             SQL(SEARCH_PATH),
             settings,
             function_body(FunctionBody(self.names, self.ranking, self.content).text()),

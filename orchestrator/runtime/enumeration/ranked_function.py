@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
@@ -13,8 +13,16 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 from orchestrator.deltascript.capture.table import function_body
 from orchestrator.deltascript.emit import order_list
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import RankedNode, Ranking, Sorted, StateView
+from orchestrator.deltascript.plan import (
+    Part,
+    RankedNode,
+    Ranking,
+    Sorted,
+    StateView,
+    direction,
+)
 from orchestrator.runtime.enumeration.gate import TOKEN, secret_of
+from orchestrator.runtime.enumeration.heap import BODY
 
 
 class Fields:
@@ -71,7 +79,7 @@ class FunctionBody(Fields):
         )
         sums = SQL("\n").join(self._totals(SQL("best")))
         candidates = SQL("\n").join(map(self._candidate, range(len(self.ranking.nodes))))
-        return SQL(_BODY).format(
+        return SQL(BODY).format(
             token=TOKEN,
             number=Literal(self.names.id),
             secret=secret_of(self.names),
@@ -80,10 +88,83 @@ class FunctionBody(Fields):
             sums=sums,
             candidates=candidates,
             row=self._row(),
+            several=SQL("WHILE length > 0 LOOP")
+            if self._with_ties
+            else SQL("WHILE length > 0 AND number < skipped + size LOOP"),
+            ended=self._ended(),
+            sorted_rest=self._sorted_rest(),
+            produced=SQL("        previous := best;")
+            if self._with_ties
+            else SQL("        EXIT WHEN number = skipped + size;"),
             above=self._precedes("added", "other"),
             right=self._precedes("other", "left_one"),
             below=self._precedes("other", "last_one"),
         )
+
+    @property
+    def _with_ties(self) -> bool:
+        return self.ranking.excerpt is not None and self.ranking.excerpt.with_ties
+
+    def _ended(self) -> Composed:
+        """Return the statement that ends an excerpt with ties, at the first row that differs from the last."""
+        if not self._with_ties:
+            return SQL("").format()
+        same = SQL(" AND ").join(
+            SQL("best.{0} IS NOT DISTINCT FROM previous.{0}").format(Identifier(key.column))
+            for key in self._order()[: len(self.ranking.terms)]
+        )
+        return SQL("        EXIT WHEN number >= size AND NOT ({});").format(same)
+
+    def _sorted_rest(self) -> Composed:
+        """Return the statement that sorts the remaining rows if a sum is infinite or NaN.
+
+        Such sums are equal though their summands are not, so that the order of the views below is no order of rows.
+        """
+        totals = [number for number in range(len(self.ranking.terms)) if self.is_sum(number)]
+        if not totals:
+            return SQL("").format()
+        special = SQL(" OR ").join(
+            SQL("best.{} IN ('NaN', 'Infinity', '-Infinity')").format(Identifier(f"total{number}"))
+            for number in totals
+        )
+        hidden = dict(zip(self.numbers, self.content.keys, strict=True))
+        order = [
+            (SQL(" + ").join(self._summands(number, hidden)), term)
+            for number, term in enumerate(self.ranking.terms)
+        ]
+        items = [
+            SQL("{}{}").format(value, SQL(direction(term.descending, term.nulls_first)))
+            for value, term in order
+        ]
+        if self._with_ties:
+            rows = SQL("FETCH FIRST (size - number) ROWS WITH TIES")
+        else:
+            rows = SQL("LIMIT skipped + size - greatest(number, skipped)")
+            # The keys follow as in the order of candidates.
+            variables = {key: name for name, key in self.numbers.items()}
+            items += [
+                SQL("n.{}{}").format(
+                    Identifier(hidden[variables[key.column]]),
+                    SQL(direction(key.descending, key.nulls_first)),
+                )
+                for key in self._order()[len(self.ranking.terms) :]
+            ]
+        return SQL(
+            "        IF {} THEN\n"
+            "        RETURN QUERY SELECT n.* FROM {} AS n ORDER BY {} OFFSET greatest(number, skipped) {};\n"
+            "        RETURN;\n        END IF;"
+        ).format(special, self.relation("content"), SQL(", ").join(items), rows)
+
+    def _summands(self, number: int, columns: Mapping[str, str]) -> list[Composable]:
+        """Return the summands of a term over the rows of the view, given the columns of the variables."""
+        term = self.ranking.terms[number]
+        [first, *others] = term.parts
+        if not others and first.factor == "1" and first.default is None:
+            return [SQL("n.{}").format(Identifier(columns[first.variable]))]
+        return [
+            _summand(part, SQL("n.{}").format(Identifier(columns[part.variable])))
+            for part in term.parts
+        ]
 
     def _totals(self, record: Composable) -> Iterator[Composed]:
         """Yield the statements that compute the sums of a solution.
@@ -93,14 +174,10 @@ class FunctionBody(Fields):
         for number, term in enumerate(self.ranking.terms):
             if not self.is_sum(number):
                 continue
-            summands = []
-            for part in term.parts:
-                value = SQL("{}.{}::numeric").format(
-                    record, Identifier(self.numbers[part.variable])
-                )
-                if part.default is not None:
-                    value = SQL("coalesce({}, {}::numeric)").format(value, Literal(part.default))
-                summands.append(SQL("{} * {}::numeric").format(value, Literal(part.factor)))
+            summands = [
+                _summand(part, SQL("{}.{}").format(record, Identifier(self.numbers[part.variable])))
+                for part in term.parts
+            ]
             yield SQL("    {}.{} := {};").format(
                 record, Identifier(f"total{number}"), SQL(" + ").join(summands)
             )
@@ -295,82 +372,12 @@ class FunctionBody(Fields):
         return condition
 
 
-_BODY = """DECLARE
-    best {solution};
-    added {solution};
-    other {solution};
-    left_one {solution};
-    last_one {solution};
-    heap {solution}[] := '{{}}';
-    fresh {solution}[];
-    length integer := 1;
-    number bigint := 0;
-    place integer;
-    next_place integer;
-    found_rows integer;
-    follows boolean;
-    refusal text;
-BEGIN
-    IF token IS DISTINCT FROM (SELECT {token} FROM {secret} AS g) THEN
-        RAISE insufficient_privilege USING
-            MESSAGE = 'the rows of a ranked view are not read by its function',
-            HINT = 'Call idivm.enumerate.';
-    END IF;
-    refusal := idivm.refusal({number});
-    IF refusal IS NOT NULL THEN
-        -- A role that the owner does not trust may have code in the query since the last refresh.
-        RAISE insufficient_privilege USING MESSAGE = refusal;
-    END IF;
-{first}
-    IF NOT FOUND THEN RETURN; END IF;
-{sums}
-    best.place := 0;
-    heap[1] := best;
-    WHILE length > 0 AND number < skipped + size LOOP
-        best := heap[1];
-        last_one := heap[length];
-        length := length - 1;
-        place := 1;
-        LOOP
-            next_place := 2 * place;
-            EXIT WHEN next_place > length;
-            other := heap[next_place];
-            IF next_place < length THEN
-                left_one := other;
-                other := heap[next_place + 1];
-                IF {right} THEN
-                    next_place := next_place + 1;
-                ELSE
-                    other := left_one;
-                END IF;
-            END IF;
-            EXIT WHEN NOT coalesce({below}, false);
-            heap[place] := other;
-            place := next_place;
-        END LOOP;
-        heap[place] := last_one;
-        number := number + 1;
-        IF number > skipped THEN
-{row}
-        END IF;
-        EXIT WHEN number = skipped + size;
-        fresh := '{{}}';
-{candidates}
-        FOREACH added IN ARRAY fresh LOOP
-            length := length + 1;
-            place := length;
-            WHILE place > 1 LOOP
-                next_place := place / 2;
-                other := heap[next_place];
-                EXIT WHEN NOT coalesce({above}, false);
-                heap[place] := other;
-                place := next_place;
-            END LOOP;
-            heap[place] := added;
-        END LOOP;
-    END LOOP;
-END"""
-"""A heap in an array, whose elements PostgreSQL changes in place."""
+def _summand(part: Part, column: Composed) -> Composed:
+    """Return a part of a sum as an exact number, given its column."""
+    value = SQL("{}::numeric").format(column)
+    if part.default is not None:
+        value = SQL("coalesce({}, {}::numeric)").format(value, Literal(part.default))
+    return SQL("{} * {}::numeric").format(value, Literal(part.factor))
 
 
 def _equal(key: Sorted, value: Composable) -> Composed:

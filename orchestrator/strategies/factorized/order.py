@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from sqlglot import exp
 
 from orchestrator.algebra import dialect
+from orchestrator.algebra.analysis.decimal_scale import INTEGERS
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dialect import Tree
+from orchestrator.algebra.operators.base import SortKey
+from orchestrator.algebra.recognition.split_sums import number_type
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.plan import direction
@@ -24,6 +27,13 @@ class Summand:
     column: Column
     factor: Decimal = Decimal(1)
     default: Decimal | None = None
+
+    def __str__(self) -> str:
+        """Return the summand for people."""
+        column = (
+            str(self.column) if self.default is None else f"coalesce({self.column}, {self.default})"
+        )
+        return column if self.factor == 1 else f"{self.factor} * {column}"
 
     @property
     def is_plain(self) -> bool:
@@ -99,17 +109,55 @@ def parsed_order(text: str, columns: Mapping[str, Scalar]) -> tuple[OrderTerm, .
     return tuple(_term(item, columns) for item in order.expressions)
 
 
+def terms_of(keys: Sequence[SortKey], expressions: Sequence[Scalar]) -> tuple[OrderTerm, ...]:
+    """Return the terms of the ORDER BY of a query, given the expressions of its sort keys.
+
+    >>> price, fee = (Column(name, "numeric") for name in ("price", "fee"))
+    >>> total, second = Column("total", "numeric"), Column("second", "numeric")
+    >>> sums = [Scalar.read("price + 2 * fee", [price, fee]), Scalar.column(fee)]
+    >>> for term in terms_of([SortKey(total, descending=True), SortKey(second)], sums):
+    ...     print(term, [f"{item.factor} {item.column}" for item in term.summands])
+    price + 2 * fee DESC NULLS LAST ['1 price', '2 fee']
+    fee ['1 fee']
+    """
+    result = []
+    for key, scalar in zip(keys, expressions, strict=True):
+        text, column = str(key.column), scalar.as_column
+        summands: tuple[Summand, ...] = () if column is None else (Summand(column),)
+        if column is None:
+            known = {item.symbol: Scalar.column(item) for item in scalar.references}
+            refusal = NotModelledError(
+                "the order reads an expression that is no sum of columns", text
+            )
+            try:
+                summands = _summed(_Reader(known, text).summands(scalar.tree, Decimal(1)))
+            except UsageError as error:
+                raise refusal from error
+            if {item.column for item in summands} != scalar.references:
+                # x - x is 0, or NULL.
+                raise refusal
+        if summands:
+            text = " + ".join(map(str, summands))
+            result.append(OrderTerm(summands, key.descending, key.nulls_first, "", text))
+    return tuple(result)
+
+
+def _summed(summands: Iterable[Summand]) -> tuple[Summand, ...]:
+    """Return a sum in which each column occurs once, or once for each number that replaces NULL."""
+    factors: dict[tuple[Column, Decimal | None], Decimal] = {}
+    for summand in summands:
+        place = summand.column, summand.default
+        factors[place] = factors.get(place, Decimal(0)) + summand.factor
+    return tuple(
+        Summand(column, factor, default) for (column, default), factor in factors.items() if factor
+    )
+
+
 def _term(item: Tree, columns: Mapping[str, Scalar]) -> OrderTerm:
     ordered = item if isinstance(item, exp.Ordered) else exp.Ordered(this=item)
     text = dialect.write(ordered.this)
     tree = ordered.this.transform(_quoted)
-    summed: dict[tuple[Column, Decimal | None], Decimal] = {}
-    for summand in _Reader(columns, text).summands(tree, Decimal(1)):
-        place = summand.column, summand.default
-        summed[place] = summed.get(place, Decimal(0)) + summand.factor
-    summands = tuple(
-        Summand(column, factor, default) for (column, default), factor in summed.items() if factor
-    )
+    summands = _summed(_Reader(columns, text).summands(tree, Decimal(1)))
     if not summands:
         raise UsageError(f"ranked orders by {text}, which is constant; leave it out.")
     descending = bool(ordered.args.get("desc"))
@@ -145,7 +193,7 @@ class _Reader:
         """Yield the columns of a sum with their factors; constants do not change an order."""
         if _number(tree) is not None:
             return
-        if isinstance(tree, exp.Paren) or _is_widening(tree):
+        if isinstance(tree, exp.Paren) or self._is_widening(tree):
             yield from self.summands(tree.this, factor)
         elif isinstance(tree, exp.Add | exp.Sub):
             sign = 1 if isinstance(tree, exp.Add) else -1
@@ -167,6 +215,18 @@ class _Reader:
             yield replace(columns[0], factor=factor, default=default)
         else:
             raise self._refusal
+
+    def _is_widening(self, tree: Tree) -> bool:
+        """Return whether a tree is a cast that changes no number: to numeric, or of integers to integers."""
+        name = _cast_type(tree)
+        if name not in INTEGERS:
+            return name in ("numeric", "decimal")
+        columns = {column.name for column in tree.find_all(exp.Column)}
+        return (
+            columns <= self.columns.keys()
+            and all(number_type(self.columns[name]) in INTEGERS for name in columns)
+            and all(literal.is_int for literal in tree.find_all(exp.Literal))
+        )
 
     @property
     def _refusal(self) -> UsageError:
@@ -198,8 +258,19 @@ class _Reader:
 
 
 def _number(tree: Tree) -> Decimal | None:
-    """Return the value of a constant number."""
-    if isinstance(tree, exp.Paren) or _is_widening(tree):
+    """Return the value of a constant number.
+
+    >>> trees = dialect.parse("SELECT '-1'::integer::bigint, -(2.5::numeric), 2.5::int, '2'").selects
+    >>> list(map(_number, trees))
+    [Decimal('-1'), Decimal('-2.5'), None, None]
+    """
+    if name := _cast_type(tree):
+        text = tree.this.name if isinstance(tree.this, exp.Literal) else ""
+        number = Decimal(text) if text else _number(tree.this)
+        if name in INTEGERS and number is not None and number != number.to_integral_value():
+            return None
+        return number if name in (*INTEGERS, "numeric", "decimal") else None
+    if isinstance(tree, exp.Paren):
         return _number(tree.this)
     if isinstance(tree, exp.Neg):
         number = _number(tree.this)
@@ -208,9 +279,10 @@ def _number(tree: Tree) -> Decimal | None:
     return Decimal(tree.name) if is_number else None
 
 
-def _is_widening(tree: Tree) -> bool:
-    """Return whether a tree is a cast that changes no integer and no decimal number."""
-    return isinstance(tree, exp.Cast) and dialect.write(tree.to).lower() in ("numeric", "decimal")
+def _cast_type(tree: Tree) -> str:
+    """Return the type of a cast; empty for another expression."""
+    name = dialect.write(tree.to).lower() if isinstance(tree, exp.Cast) else ""
+    return {"int": "integer"}.get(name, name)
 
 
 def _coalesced(tree: Tree) -> tuple[Tree, Decimal] | None:

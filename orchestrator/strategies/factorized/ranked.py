@@ -16,7 +16,7 @@ the rows that the change reaches are looked up again, in the sorted views below.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from orchestrator.algebra.columns import Column
@@ -30,10 +30,13 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.recognition.first_rows import FirstRows
 from orchestrator.algebra.scalar import Scalar, conjunction, filled
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import (
+    CONTENT,
+    Excerpt,
     MaintenancePlan,
     Part,
     RankedNode,
@@ -43,41 +46,96 @@ from orchestrator.deltascript.plan import (
     Term,
 )
 from orchestrator.engine import terms
+from orchestrator.engine.costs.cardinality import Cardinality
 from orchestrator.engine.recompute_parts import exchange
 from orchestrator.engine.states import INDEXED_AT_MOST, Upkeep, store
 from orchestrator.strategies.factorized.nodes import Node, assign_parts, nodes_of, refuse
-from orchestrator.strategies.factorized.order import OrderTerm, Summand, parsed_order
+from orchestrator.strategies.factorized.order import (
+    OrderTerm,
+    Summand,
+    parsed_order,
+    terms_of,
+)
+from orchestrator.strategies.factorized.shown import show_first
+from orchestrator.strategies.viewtree.form import NormalForm
 from orchestrator.strategies.viewtree.hypergraph import Hypergraph
 from orchestrator.strategies.viewtree.relation import Content, Relation, columns_of, state_name
 from orchestrator.strategies.viewtree.tree import View
 from orchestrator.strategies.viewtree.views import Views
+
+
+@dataclass(frozen=True)
+class First:
+    """The first rows that a view shows, and the expressions that its query sorts by, over groups of the normal form."""
+
+    rows: FirstRows
+    sorted_by: tuple[Scalar, ...]
+
+    def excerpt(self, views: Views) -> Excerpt:
+        """Return the rows as readers need them."""
+        cardinality = Cardinality(views.composer, views.statistics)
+        query = self.rows.query.root
+        cardinality.learn(query)
+        analyzed = all(known.distinct for known in views.statistics.values())
+        expected = cardinality.rows(query) if analyzed and cardinality.knows(query) else 0.0
+        return Excerpt(self.rows.skipped, self.rows.count, self.rows.with_ties, expected)
+
 
 _Rows: TypeAlias = tuple[Operator, Mapping[str, Column]]
 """Rows, and the columns of their keys."""
 
 
 def ranked_result(
-    views: Views, tree: View, result_views: Sequence[View], graph: Hypergraph
+    views: Views,
+    tree: View,
+    result_views: Sequence[View],
+    graph: Hypergraph,
+    first: First | None = None,
 ) -> RankedResult | None:
-    """Return what a ranked view stores besides its factorized result, or None without an order."""
+    """Return what a ranked view stores besides its factorized result, or None without an order.
+
+    With `first`, the view shows the first rows in the order of its query.
+    """
     request, form = views.request, views.form
-    if request.ranked is None:
+    if first is None and request.ranked is None:
         return None
     refuse(views, graph)
-    names = [column.name for column in request.columns]
-    expressions = dict(zip(names, (scalar for _, scalar in form.outputs), strict=True))
-    order = parsed_order(request.ranked, expressions)
+    if first is not None:
+        order = _without_repeated(terms_of(first.rows.order, first.sorted_by), form)
+        if not order:
+            raise NotModelledError("all rows are equal in the order", "LIMIT")
+    elif request.ranked is not None:
+        names = [column.name for column in request.columns]
+        expressions = dict(zip(names, (scalar for _, scalar in form.outputs), strict=True))
+        order = parsed_order(request.ranked, expressions)
     roots = nodes_of(views, tree, result_views)
     assign_parts(views, order, roots, form)
-    return RankedResult(views, order, roots)
+    return RankedResult(views, order, roots, first)
+
+
+def _without_repeated(order: Sequence[OrderTerm], form: NormalForm) -> tuple[OrderTerm, ...]:
+    """Return an order without the columns that are equal to a column before."""
+    variables = dict(form.groups)
+    kept: dict[object, OrderTerm] = {}
+    for term in order:
+        kept.setdefault(variables.get(term.column) if term.column else term.text, term)
+    return tuple(kept.values())
 
 
 class RankedResult:
     """Adds the states and steps that keep the best completion of each row."""
 
-    def __init__(self, views: Views, order: Sequence[OrderTerm], roots: Sequence[Node]) -> None:
+    def __init__(
+        self,
+        views: Views,
+        order: Sequence[OrderTerm],
+        roots: Sequence[Node],
+        first: First | None,
+    ) -> None:
         """Take the views of the tree, the order, and the roots of the nodes, to which parts of terms are assigned."""
         self.views, self.composer, self.order, self.roots = views, views.composer, order, roots
+        self.first, self.rows = first, CONTENT
+        self.excerpt = None if first is None else first.excerpt(views)
         self.nodes = [node for root in roots for node in root.walk()]
         self.contents: dict[View, Content] = {}
         self.applied: dict[View, list[Relation]] = {}
@@ -90,6 +148,12 @@ class RankedResult:
             f"{costs}; ranked by {order}: each next row in this order is found in O(log N), and a change costs O(log N)"
             " for each row of the tree that it reaches"
         )
+
+    def show_first(self, root: Relation) -> None:
+        """Let the view show the first rows of the result, whose join is given."""
+        assert self.first is not None
+        first = self.first
+        self.rows = show_first(self.views, root, tuple(root.keys), first.rows, first.sorted_by)
 
     # States
 
@@ -341,10 +405,14 @@ class RankedResult:
             else state
             for state in plan.program.states
         )
-        ranking = Ranking(
-            ", ".join(term.sql for term in self.order), listed, tuple(nodes), variables
-        )
-        return replace(plan, program=replace(plan.program, states=states), ranking=ranking)
+        written = "" if self.excerpt else ", ".join(term.sql for term in self.order)
+        ranking = Ranking(written, listed, tuple(nodes), variables, self.rows, self.excerpt)
+        evidence = plan.evidence
+        if self.excerpt is not None:
+            note = f"a read finds {self.excerpt} one by one, each in O(log N), without the rest of the join"
+            evidence = replace(evidence, notes=(*evidence.notes, note))
+        program = replace(plan.program, states=states)
+        return replace(plan, program=program, evidence=evidence, ranking=ranking)
 
 
 def _is_plain(summands: Sequence[Summand]) -> bool:

@@ -34,6 +34,7 @@ from orchestrator.deltascript.plan import (
     Strategy,
     Walk,
 )
+from orchestrator.strategies.factorized.shown import show
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew.exponents import curve_of
 from orchestrator.strategies.skew.hierarchical import union
@@ -161,7 +162,7 @@ class _Program(PartUpkeep):
         listed = self._define_root()
         if skew.factorized or self.views.form.around is not None or self._hides_groups:
             self.views.store(skew.root)
-            self.views.show(self._query(), sorted(skew.root.keys))
+            show(self.views, self._query(), sorted(skew.root.keys))
             self._note_lookups()
         else:
             self.content = self.views.store_content(listed)

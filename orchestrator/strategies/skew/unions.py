@@ -28,6 +28,7 @@ from orchestrator.deltascript.plan import (
     Strategy,
     Walk,
 )
+from orchestrator.strategies.factorized.shown import show
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew.exponents import curve_of
 from orchestrator.strategies.skew.partition.degrees import Degrees
@@ -79,7 +80,7 @@ class Unions:
                 if view in union.stored and view != self.root:
                     self.views.store(view)
         if self.root is None:
-            self.views.show(self._query(), union.variables)
+            show(self.views, self._query(), union.variables)
         else:
             self.content = self.views.store_content(self.views.defined[self.root])
         self._maintain()

@@ -26,8 +26,9 @@ from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import MaintenancePlan, Reason, Strategy
 from orchestrator.engine import terms
 from orchestrator.engine.diffs import variables
-from orchestrator.strategies.factorized.ranked import ranked_result
+from orchestrator.strategies.factorized.ranked import First, ranked_result
 from orchestrator.strategies.factorized.result import joined_result
+from orchestrator.strategies.factorized.shown import show
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree import classes, factors, levels, orders, search, sums
 from orchestrator.strategies.viewtree.form import Atom, NormalForm
@@ -51,16 +52,41 @@ MOST_IN_TABLES = 3
 
 def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
     """Return the maintenance plan by a view tree, or why the strategy does not apply."""
+    first = plan_first_rows(request)
+    if isinstance(first, MaintenancePlan):
+        return first
     columns = [column.name for column in request.columns]
-    return plan_normal_form(
+    planned = plan_normal_form(
         request, lambda form: _Program(request, form.asked_by(request.inputs, columns)).plan()
     )
+    return planned if first is None or isinstance(planned, MaintenancePlan) else first
+
+
+def plan_first_rows(request: PlanningRequest) -> MaintenancePlan | Unsupported | None:
+    """Return the plan of a query for first rows that readers find one after the other, or None for other queries."""
+    first = request.first_rows
+    if first is None or request.inputs or request.ranked is not None:
+        return None
+    if isinstance(first, Unsupported):
+        return first
+    whole = replace(request, recognized=first.query, distinct=first.distinct, factorized=True)
+    visible, keys = len(request.columns), len(first.order)
+
+    def build(form: NormalForm) -> MaintenancePlan:
+        sorted_by = tuple(scalar for _, scalar in form.outputs[visible : visible + keys])
+        form = replace(form, outputs=form.outputs[:visible])
+        return _Program(whole, form, First(first, sorted_by)).plan()
+
+    return plan_normal_form(whole, build)
 
 
 class _Program:
     """Builds the states and steps of one tree."""
 
-    def __init__(self, request: PlanningRequest, form: NormalForm) -> None:
+    def __init__(
+        self, request: PlanningRequest, form: NormalForm, first: First | None = None
+    ) -> None:
+        self.first = first
         self.views = Views(request, form)
         self.constraints = form.constraints(request.static, request.growing)
         self.graph = graph = form.graph_of_tree(self.constraints, request.factorized)
@@ -109,14 +135,19 @@ class _Program:
         root = self._definition(self.tree)
         self.views.require_comparable()
         content = None if self.result_views else self.views.store_content(root)
-        ranked = self.ranked = ranked_result(self.views, self.tree, self.result_views, self.graph)
+        ranked = self.ranked = ranked_result(
+            self.views, self.tree, self.result_views, self.graph, self.first
+        )
         for view in self.tree.walk():
             is_stored = view in self.stored and (self.result_views or view is not self.tree)
             if is_stored and not (ranked and ranked.store(view)):
                 self.views.store(view)
         if self.result_views:
             result = joined_result(self.views, self.result_views)
-            self.views.show(result, tuple(result.keys))
+            if ranked is not None and ranked.first:
+                ranked.show_first(result)
+            else:
+                show(self.views, result, tuple(result.keys))
         if ranked is not None:
             ranked.store_best()
         state = content.state if content else self.views.states.get(self.tree)

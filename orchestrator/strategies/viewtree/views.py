@@ -13,7 +13,7 @@ from functools import partial
 from itertools import groupby
 
 from orchestrator.algebra.column_type import ColumnType
-from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import used_symbols
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.group import Aggregate, Grouping
@@ -32,7 +32,6 @@ from orchestrator.deltascript.plan import (
     CONTENT,
     MaintenancePlan,
     StateTable,
-    StateView,
     Statistics,
     Strategy,
 )
@@ -45,7 +44,6 @@ from orchestrator.engine.layout import table_probes
 from orchestrator.engine.leaves import reads
 from orchestrator.engine.linear import linear_change
 from orchestrator.engine.states import Upkeep, store
-from orchestrator.strategies.around import show_around
 from orchestrator.strategies.idiff.rules.join import timed_change
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree import sums
@@ -342,41 +340,6 @@ class Views:
             for item in self.aggregates
         }
         return values | {c: Scalar.column(root.keys[name]) for c, name in self.form.groups}
-
-    def show(self, root: Relation, order: Sequence[str]) -> None:
-        """Let the view compute its rows from a root over states, without storing them.
-
-        The keys follow the visible columns, in the given order.
-        """
-        if self.form.around is not None:
-            values, core = self.values(root), self.form.around.core.columns
-            groups = Projection(root.rows, tuple(Item(c, values[c]) for c in core))
-            show_around(self.form.around, groups, self.request, self.composer)
-            return
-        values = self.values(root)
-        having = self.form.having.substitute(values)
-        root = root.at(Selection(root.rows, having)) if having != TRUE else root
-        items = [
-            Item(Column(self.composer.symbols.fresh(name)), scalar.substitute(values))
-            for name, scalar in self.form.outputs
-        ]
-        keys = [
-            Item(self.composer.fresh(root.keys[name]), Scalar.column(root.keys[name]))
-            for name in order
-        ]
-        rows = Projection(root.rows, (*items, *keys))
-        names = Symbols(column.name for column in self.request.columns)
-        new_names = [
-            (item.column, Column(column.name))
-            for item, column in zip(items, self.request.columns, strict=True)
-        ]
-        new_names += [
-            (item.column, Column(names.fresh(f"idivm_{name}")))
-            for item, name in zip(keys, order, strict=True)
-        ]
-        query = self.composer.query(terms.renamed(rows, new_names), [new for _, new in new_names])
-        hidden = tuple(new.symbol for _, new in new_names[len(items) :])
-        self.composer.states.append(StateView(CONTENT, self.request.columns, hidden, query))
 
     def store_content(self, root: Relation) -> Content:
         """Store the root together with the columns that the view shows."""
