@@ -30,7 +30,7 @@ from orchestrator.fuzz.options import (
     TEMPORAL_SHARE,
 )
 from orchestrator.fuzz.queries.expressions import TEMPORAL
-from orchestrator.fuzz.queries.forms import COMMON, DIVIDED, FORMS
+from orchestrator.fuzz.queries.forms import COMMON, DIVIDED, FORMS, SORTED
 from orchestrator.fuzz.queries.grammar import Grammar, Query
 from orchestrator.fuzz.queries.rings import statements
 from orchestrator.fuzz.queries.sources import Field, Relation
@@ -101,7 +101,9 @@ def drafted(
     temporal = not loads and clock.random() < temporal_share
     schema = make_schema(rng, names, taken, temporal)
     common = rng.random() < 0.4
-    forms = DIVIDED if set(strategies) == {"skew"} else COMMON if common else FORMS
+    forms = COMMON if common else FORMS
+    if len(set(strategies)) == 1:
+        forms = {"skew": DIVIDED, "viewtree": SORTED}.get(strategies[0], forms)
     grammar = Grammar(rng, names, schema.enum, schema.schemas[0], forms)
     grammar.sources.common = common
     if temporal:
@@ -274,6 +276,8 @@ class _ViewMaker:
             result = (*result, ("refresh_group", GROUP))
         if mode != "on_read" and self.options.random() < APPEND_ONLY:
             result = (*result, *self._append_only(query))
+        if strategy == "viewtree" and query.first:
+            return (*(item for item in result if item[0] != "feed"), ("relation", "view"))
         if strategy == "viewtree":
             inputs = self._inputs(query)
             if inputs and mode != "on_read" and self.options.random() < INPUTS:

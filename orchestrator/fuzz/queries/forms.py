@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.fuzz.queries.grammar import Form
 from orchestrator.fuzz.queries.products import (
+    first_of_joins,
     hierarchies,
     paths,
     quadrangles,
@@ -85,6 +86,9 @@ FORMS: tuple[Form, ...] = (
 
 DIVIDED: tuple[Form, ...] = (*FORMS, *(hierarchies,) * 3 * len(FORMS))
 """The forms for the strategy `skew`. Few of the others divide values with a threshold that may change."""
+
+SORTED: tuple[Form, ...] = (*FORMS, *(first_of_joins,) * len(FORMS))
+"""The forms for the strategy `viewtree`. Few of the others have first rows that a view finds when it is read."""
 
 COMMON: tuple[Form, ...] = (
     plain,

@@ -27,6 +27,8 @@ class Query:
     """The sources that may be divided into heavy and light parts, each with its own threshold."""
     divided: bool = False
     """Whether values are probably divided, with a threshold that may change."""
+    first: bool = False
+    """Whether it returns the first rows of a join, which a view may find when it is read."""
 
 
 NOTHING = SQL("")

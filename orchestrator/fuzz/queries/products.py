@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from psycopg.sql import SQL, Composable, Literal
 
 from orchestrator.fuzz.queries import rings
+from orchestrator.fuzz.queries.aggregates import DIRECTIONS
 from orchestrator.fuzz.queries.expressions import Expr
 from orchestrator.fuzz.queries.grammar import Grammar, Query, comparable_pairs
 from orchestrator.fuzz.queries.rings import RINGS
@@ -201,6 +202,54 @@ def snowflakes(g: Grammar, depth: int) -> Query:
     if keys:
         rest = SQL("{} GROUP BY {}").format(rest, listed([key.sql for key in keys]))
     return g.select(outputs, rest)
+
+
+def first_of_joins(g: Grammar, depth: int) -> Query:
+    """Return the first rows of an equality join, by columns and by sums over several relations."""
+    clauses = (_joined(g) for _ in range(4))
+    keyed = (c for c in clauses if g.keys(c) and all(s.relation.key for s in c.sources))
+    clause = next(keyed, None)
+    if clause is None or clause.order is None:
+        return sums_of_products(g, depth)
+    terms: list[Composable] = []
+    for _ in range(g.rng.choice((1, 1, 2))):
+        term = g.rng.choice((_sum, _sum, _key))(g, clause)
+        terms.append(SQL("{}{}").format(term, SQL(g.rng.choice(DIRECTIONS))))
+    parts = [_where(g, source) for source in clause.sources if g.chance(0.1)]
+    where = SQL(" WHERE {}").format(SQL(" AND ").join(parts)) if parts else SQL("")
+    count = SQL(g.rng.choice(("1", "2", "3", "5", "9", "40")))
+    if g.chance(0.25):
+        limit = SQL(" FETCH FIRST {} ROWS WITH TIES").format(count)
+    else:
+        terms.append(clause.order)
+        offset = SQL(g.rng.choice((" OFFSET 1", " OFFSET 4"))) if g.chance(0.25) else SQL("")
+        limit = SQL(" LIMIT {}{}").format(count, offset)
+    rest = SQL(" FROM {}{} ORDER BY {}{}").format(clause.sql, where, listed(terms), limit)
+    return replace(g.select(g.outputs(clause.scope), rest), first=True)
+
+
+def _key(g: Grammar, clause: From) -> Composable:
+    return g.rng.choice(g.keys(clause)).sql
+
+
+def _sum(g: Grammar, clause: From) -> Composable:
+    """Return a sum of numbers of some relations, with or without factors and numbers for NULL."""
+    summands = list[Composable]()
+    for source in g.rng.sample(clause.sources, min(len(clause.sources), 3)):
+        numbers = [e for e in source.scope if e.family in ("int", "num")]
+        if numbers:
+            form = SQL(
+                g.rng.choice(
+                    (
+                        "coalesce({}, 0)::numeric",
+                        "2 * coalesce({}::numeric, -1)",
+                        "-coalesce({}::numeric, 0.5)",
+                        "{}::numeric",
+                    )
+                )
+            )
+            summands.append(form.format(g.rng.choice(numbers).sql))
+    return SQL(" + ").join(summands) if summands else _key(g, clause)
 
 
 def _joined(g: Grammar) -> From:
