@@ -93,8 +93,9 @@ def test_lookups_are_measured_beside_their_theorem(dsn, tmp_path):
 def test_ranked_pairs_are_measured_beside_their_theorem(dsn, tmp_path):
     report = run(dsn=dsn, sizes=(1_000, 4_000), updates=6, shapes=("ranked",))
     assert [(row["rows"], row["side"]) for row in report.rows] == [
-        (1_000, "ranked"),
-        (4_000, "ranked"),
+        (size, side)
+        for size in (1_000, 4_000)
+        for side in ("ranked", "LIMIT 10", "LIMIT 10, stored")
     ]
     assert draw_skew(report, tmp_path / "skew.png") in (None, tmp_path / "skew.png")
     assert [(bar.name, bar.limit) for bar in report.bars] == [
@@ -103,10 +104,15 @@ def test_ranked_pairs_are_measured_beside_their_theorem(dsn, tmp_path):
         ("ranked, slope of buffers to the next row (theorem: log N)", 0.15),
         ("ranked, slope of rows stored (theorem: N)", 1.15),
         ("ranked, slope of buffers of preprocessing (theorem: N log N)", 1.15),
+        ("ranked, LIMIT 10, slope of buffers touched by a change (theorem: log N)", 0.15),
+        ("ranked, LIMIT 10, slope of buffers of a read (theorem: log N)", 0.15),
+        ("ranked, LIMIT 10, slope of rows stored (theorem: N)", 1.15),
+        ("ranked, LIMIT 10, slope of buffers of preprocessing (theorem: N log N)", 1.15),
     ]
-    small, large = report.rows
-    assert large["buffers"] < 2 * small["buffers"]
-    assert large["delay"] < 2 * small["delay"]
+    for small, large in zip(report.rows[:2], report.rows[3:5], strict=True):
+        assert large["buffers"] < 2 * small["buffers"]
+        assert large["first"] < 2 * small["first"]
+    assert report.rows[3]["delay"] < 2 * report.rows[0]["delay"]
 
 
 @pytest.mark.slow
