@@ -325,7 +325,10 @@ def _tree(request: PlanningRequest) -> MaintenancePlan | Unsupported:
     """Return the plan by a view tree, unless reading the view would cost more than its rows."""
     first = viewtree.plan_first_rows(request)
     if isinstance(first, MaintenancePlan):
-        return first if _saves_rows(request, first) else _FEW_ROWS
+        if _saves_rows(request, first):
+            return first
+        sorted_at_reads = _tree(replace(request, first_rows=None))
+        return sorted_at_reads if isinstance(sorted_at_reads, MaintenancePlan) else _FEW_ROWS
     query = None if request.factorized else request.recognized
     if query is not None and is_looked_up(query):
         return Unsupported("its groups would be looked up at each read", "ask for viewtree or skew")
