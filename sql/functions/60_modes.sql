@@ -10,8 +10,14 @@ COMMENT ON FUNCTION idivm.is_shared(idivm.views) IS 'whether concurrent writers 
 -- Return the synchronous views: the views in one of these modes that writers do not share, and every maintained view that
 -- they read.
 CREATE OR REPLACE FUNCTION idivm.synchronous_views(modes text[] DEFAULT '{eager,on_commit}') RETURNS SETOF integer
-    LANGUAGE sql STABLE
-BEGIN ATOMIC
+    LANGUAGE plpgsql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM idivm.views v
+                   WHERE v.maintain = ANY (modes) AND v.read_from IS NULL AND v.status <> 'building') THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
     WITH RECURSIVE synchronous(id) AS (
         SELECT v.id FROM idivm.views v WHERE v.maintain = ANY (modes) AND v.read_from IS NULL AND v.status <> 'building'
       UNION
@@ -21,8 +27,9 @@ BEGIN ATOMIC
         JOIN idivm.sources s ON s.id = vs.source
         JOIN idivm.views lower_view ON lower_view.state = s.relation
     )
-    SELECT id FROM synchronous;
-END;
+    SELECT k.id FROM synchronous k;
+END
+$$;
 
 -- Return the synchronous views that depend on a table, lower views first. Those at the commit include the shared views, as
 -- negative numbers.
