@@ -77,10 +77,12 @@ CREATE OR REPLACE FUNCTION idivm.refuse_recycled_log(view_ids integer[]) RETURNS
 AS $$
 BEGIN
     IF EXISTS (
-        SELECT FROM (SELECT DISTINCT vs.source FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id) AS read
-        CROSS JOIN LATERAL (VALUES ('_a'), ('_b')) AS segment(suffix)
-        JOIN pg_class c ON c.relname = 's' || read.source || segment.suffix
-                       AND c.relnamespace = 'idivm_log'::regnamespace
+        SELECT FROM (
+            SELECT c.oid, c.relfilenode FROM pg_class c
+            WHERE c.relnamespace = 'idivm_log'::regnamespace AND c.relname = ANY (ARRAY(
+                SELECT ('s' || vs.source || suffix)::name
+                FROM idivm.view_sources vs, unnest('{_a,_b}'::text[]) AS suffix WHERE vs.view = ANY (view_ids)))
+            OFFSET 0) AS c
         WHERE pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode
     ) THEN
         RAISE EXCEPTION 'the change log was collected after this transaction took its snapshot'
@@ -194,9 +196,18 @@ END', format('FROM idivm_log.%I AS c
     late_a tid := idivm.last_page(%2$L);
     late_b tid := idivm.last_page(%3$L);
 BEGIN
-    RETURN EXISTS (SELECT FROM %2$s AS c WHERE c.ctid >= late_a AND %4$s)
-        OR EXISTS (SELECT FROM %3$s AS c WHERE c.ctid >= late_b AND %4$s)
-        OR EXISTS (SELECT FROM idivm_log.%1$I AS c WHERE %4$s);
+    -- A session plans a query when it first executes it, and mostly needs one of these.
+    IF pg_relation_size(%2$L) > 0 THEN
+        IF EXISTS (SELECT FROM %2$s AS c WHERE c.ctid >= late_a AND %4$s) THEN RETURN true; END IF;
+    END IF;
+    IF pg_relation_size(%3$L) > 0 THEN
+        IF EXISTS (SELECT FROM %3$s AS c WHERE c.ctid >= late_b AND %4$s) THEN RETURN true; END IF;
+    END IF;
+    -- The last page of a segment may be its only page.
+    IF late_a > ''(0,0)'' OR late_b > ''(0,0)'' THEN
+        RETURN EXISTS (SELECT FROM idivm_log.%1$I AS c WHERE %4$s);
+    END IF;
+    RETURN false;
 END', base, format('idivm_log.%I', base || '_a'), format('idivm_log.%I', base || '_b'), pending));
 END
 $$;
@@ -418,8 +429,10 @@ BEGIN
         END IF;
     END LOOP;
     -- The sizes include values that are stored out of line.
-    RETURN (SELECT sum(pg_table_size(s)) FROM unnest(segments) AS s) > idivm.most_diff_bytes()
-       AND (SELECT sum(idivm.pending_pages(source, s, since) * (pg_table_size(s) / nullif(pg_relation_size(s), 0)::float8))
+    IF pg_table_size(segments[1]) + pg_table_size(segments[2]) <= idivm.most_diff_bytes() THEN
+        RETURN false;
+    END IF;
+    RETURN (SELECT sum(idivm.pending_pages(source, s, since) * (pg_table_size(s) / nullif(pg_relation_size(s), 0)::float8))
             FROM unnest(segments) AS s) * current_setting('block_size')::bigint > idivm.most_diff_bytes();
 END
 $$;
@@ -564,32 +577,31 @@ CREATE OR REPLACE FUNCTION idivm.has_pending(view_id integer) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
+    facts record;
     log record;
 BEGIN
-    FOR log IN
-        SELECT v.time_dependent OR v.has_clock OR v.status = 'invalid'
-                   OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id)
-                   OR v.id = ANY (idivm.views_missing_wal(ARRAY[v.id])) AS recompute, w AS watermark, vs.source,
-               pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_a'))
-                   + pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_b')) AS bytes
-        FROM idivm.views v LEFT JOIN idivm.watermarks w ON w.view = v.id
-             LEFT JOIN idivm.view_sources vs ON vs.view = v.id
-        WHERE v.id = view_id
-        ORDER BY bytes DESC NULLS FIRST
-    LOOP
-        IF log.recompute THEN
-            RETURN true;
-        END IF;
-        EXIT WHEN log.bytes = 0 OR log.source IS NULL;
-        IF idivm.has_any(log.source, (log.watermark).mark) THEN
-            RETURN true;
-        END IF;
-    END LOOP;
+    SELECT v.time_dependent OR v.has_clock OR v.status = 'invalid'
+               OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = view_id) AS recompute,
+           EXISTS (SELECT FROM idivm.sources s WHERE s.wal_since IS NOT NULL) AS any_wal, w AS watermark
+    INTO facts FROM idivm.views v LEFT JOIN idivm.watermarks w ON w.view = v.id WHERE v.id = view_id;
     IF NOT FOUND THEN
         -- The view is gone.
         RETURN false;
     END IF;
-    RETURN idivm.is_foreign(log.watermark) OR idivm.has_drifted(view_id);
+    IF facts.recompute OR facts.any_wal AND view_id = ANY (idivm.views_missing_wal(ARRAY[view_id])) THEN
+        RETURN true;
+    END IF;
+    FOR log IN
+        SELECT vs.source, pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_a'))
+                              + pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_b')) AS bytes
+        FROM idivm.view_sources vs WHERE vs.view = view_id ORDER BY bytes DESC NULLS FIRST
+    LOOP
+        EXIT WHEN log.bytes = 0;
+        IF idivm.has_any(log.source, (facts.watermark).mark) THEN
+            RETURN true;
+        END IF;
+    END LOOP;
+    RETURN idivm.is_foreign(facts.watermark) OR idivm.has_drifted(view_id);
 END
 $$;
 

@@ -179,9 +179,9 @@ DECLARE
 BEGIN
     SELECT v.shown IS DISTINCT FROM (SELECT concat_ws(' ', r.xmin, r.ctid) FROM pg_rewrite r
                                      WHERE r.ev_class = v.relation AND r.rulename = '_RETURN') AS moved,
-           EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id) AS plain_views,
-           EXISTS (SELECT FROM idivm.view_expressions e WHERE e.view = v.id) AS expressions,
-           EXISTS (SELECT FROM idivm.view_code c WHERE c.view = v.id) AS code
+           EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = view_id) AS plain_views,
+           EXISTS (SELECT FROM idivm.view_expressions e WHERE e.view = view_id) AS expressions,
+           EXISTS (SELECT FROM idivm.view_code c WHERE c.view = view_id) AS code
     INTO has FROM idivm.views v WHERE v.id = view_id;
     -- A comparison of the relation is slow and locks it.
     IF has.moved AND NOT idivm.is_shown(view_id) OR has.code AND idivm.code_drift(view_id) IS NOT NULL THEN

@@ -254,11 +254,12 @@ BEGIN
         RETURN pending <> '{}' OR cardinality((idivm.work_of(view_ids, pending)).due) > 0;
     END IF;
     FOR view_id IN SELECT id FROM idivm.refresh_order(view_ids) AS id LOOP
-        IF idivm.has_pending(view_id) OR EXISTS (
-            SELECT FROM idivm.views v
-            WHERE v.id = view_id AND (has_table_privilege(v.state, 'SELECT') IS NULL OR v.types IS NOT NULL)
-              AND v.id NOT IN (SELECT idivm.synchronous_views())
-        ) THEN
+        IF idivm.has_pending(view_id) THEN
+            RETURN true;
+        END IF;
+        IF EXISTS (SELECT FROM idivm.views v
+                   WHERE v.id = view_id AND (has_table_privilege(v.state, 'SELECT') IS NULL OR v.types IS NOT NULL)
+                     AND v.id NOT IN (SELECT idivm.synchronous_views())) THEN
             RETURN true;
         END IF;
     END LOOP;

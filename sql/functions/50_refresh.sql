@@ -58,8 +58,7 @@ AS $$
 DECLARE
     snapshot_is_fixed boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     one_cut boolean := snapshot_is_fixed AND NOT behind;
-    suspects integer[] := CASE WHEN apart THEN ordered
-                               ELSE ARRAY(SELECT e.view FROM idivm.view_errors e WHERE e.view = ANY (ordered)) END;
+    suspects integer[] := ordered;
     failed integer[] := '{}';
     shut regclass[];
     held integer[];
@@ -72,6 +71,9 @@ DECLARE
     hint text;
     retry record;
 BEGIN
+    IF NOT apart THEN
+        suspects := ARRAY(SELECT e.view FROM idivm.view_errors e WHERE e.view = ANY (ordered));
+    END IF;
     FOREACH view_id IN ARRAY ordered LOOP
         started := clock_timestamp();
         changed := 0;
@@ -163,7 +165,10 @@ BEGIN
                 END;
             END IF;
             IF one_cut AND held IS NULL THEN
-                held := idivm.held_views(ordered);
+                held := '{}';
+                IF EXISTS (SELECT FROM idivm.views v WHERE v.options ? 'gate' AND v.id = ANY (ordered)) THEN
+                    held := idivm.held_views(ordered);
+                END IF;
             END IF;
             IF error IS NOT NULL THEN
                 NULL;
@@ -299,7 +304,9 @@ BEGIN
             SELECT work.due, work.drifted INTO due, drifted FROM idivm.work_of(ordered) AS work;
         END IF;
         PERFORM idivm.refuse_recycled_log(ordered);
-        PERFORM idivm.refuse_mid_statement(ARRAY(SELECT id FROM unnest(ordered) AS id WHERE id <> ALL (synchronous)));
+        IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
+            PERFORM idivm.refuse_mid_statement(ARRAY(SELECT id FROM unnest(ordered) AS id WHERE id <> ALL (synchronous)));
+        END IF;
         PERFORM idivm.lock_apart(due, synchronous);
     ELSE
         IF idivm.lock_apart(ordered, synchronous) THEN
@@ -308,7 +315,10 @@ BEGIN
         END IF;
         due := ordered;
     END IF;
-    behind := synchronous && due AND idivm.synchronous_are_behind(ordered);
+    behind := synchronous && due;
+    IF behind THEN
+        behind := idivm.synchronous_are_behind(ordered);
+    END IF;
     IF behind THEN
         -- What is repaired below must reach the synchronous views above.
         ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids || synchronous) AS id);
@@ -333,6 +343,10 @@ BEGIN
             END IF;
         END;
     END IF;
+    IF cardinality(due) = cardinality(ordered) THEN
+        RETURN QUERY SELECT * FROM idivm.refresh_in_order(due, synchronous, behind, true, drifted => drifted);
+        RETURN;
+    END IF;
     RETURN QUERY SELECT * FROM idivm.refresh_among(ordered, due, synchronous, behind, true, drifted => drifted);
 END
 $$;
@@ -348,6 +362,7 @@ DECLARE
     id integer;
     view_ids integer[] := '{}';
     done record;
+    may_wait boolean;
     waits text;
 BEGIN
     FOREACH name IN ARRAY coalesce(names, '{}') LOOP
@@ -374,16 +389,19 @@ BEGIN
         RETURN;
     END IF;
     FOR done IN SELECT r.view_id, r.changed, r.seconds, r.error FROM idivm.refresh_views(view_ids) AS r LOOP
-        view := (SELECT v.relation::pg_catalog.text FROM idivm.views v WHERE v.id OPERATOR(pg_catalog.=) done.view_id);
+        SELECT v.relation::pg_catalog.text, v.options OPERATOR(pg_catalog.?|) '{refresh_group,gate}'
+        INTO view, may_wait FROM idivm.views v WHERE v.id OPERATOR(pg_catalog.=) done.view_id;
         changed := done.changed;
         seconds := done.seconds;
         error := done.error;
         IF error IS NOT NULL THEN
             RAISE WARNING '% could not be refreshed: %', view, error;
         END IF;
-        waits := idivm.status_of_gate(done.view_id);
-        IF waits IS NOT NULL THEN
-            RAISE NOTICE '% waits for its gate: %', view, waits;
+        IF may_wait THEN
+            waits := idivm.status_of_gate(done.view_id);
+            IF waits IS NOT NULL THEN
+                RAISE NOTICE '% waits for its gate: %', view, waits;
+            END IF;
         END IF;
         RETURN NEXT;
     END LOOP;
@@ -409,6 +427,7 @@ DECLARE
     source_id pg_catalog.int4;
     reasons pg_catalog.text[];
     state pg_catalog.text;
+    any_waits pg_catalog.bool := EXISTS (SELECT FROM idivm.unplanned_views);
 BEGIN
     IF pg_catalog.cardinality(names) OPERATOR(pg_catalog.=) 0 THEN
         ids := ARRAY(SELECT v.id FROM idivm.views v
@@ -418,10 +437,12 @@ BEGIN
                                 ELSE v.paused_mode IS NULL END);
     ELSE
         ids := ARRAY(SELECT idivm.view_id(n::pg_catalog.regclass) FROM pg_catalog.unnest(names) AS n
-                     WHERE NOT idivm.plan_at_refresh(n::pg_catalog.regclass));
+                     WHERE NOT (any_waits AND idivm.plan_at_refresh(n::pg_catalog.regclass)));
     END IF;
     ids := idivm.with_groups(ids);
-    PERFORM idivm.show_all_waiting(ARRAY(SELECT n::pg_catalog.regclass FROM pg_catalog.unnest(names) AS n));
+    IF any_waits THEN
+        PERFORM idivm.show_all_waiting(ARRAY(SELECT n::pg_catalog.regclass FROM pg_catalog.unnest(names) AS n));
+    END IF;
     LOOP
         -- Usually nothing has changed since the last refresh. The views with work are determined again in the snapshot
         -- of the refresh.
@@ -526,8 +547,9 @@ BEGIN
            planned.status = 'invalid' AS recompute, idivm.is_foreign(w) AS is_foreign,
            bounded AND (w.quiet_until > started OR planned.paused_mode IS NOT NULL) AS waits,
            has_table_privilege(planned.state, 'SELECT') IS NULL AS lost,
-           (SELECT e.at FROM idivm.view_errors e WHERE e.view = planned.id) AS failed_at,
-           planned.types IS NOT NULL AS depends, planned.options, idivm.reads_wal(planned.id) AS reads_wal
+           (SELECT e.at FROM idivm.view_errors e WHERE e.view = view_id) AS failed_at,
+           planned.types IS NOT NULL AS depends, planned.options,
+           EXISTS (SELECT FROM idivm.sources s WHERE s.wal_since IS NOT NULL) AND idivm.reads_wal(view_id) AS reads_wal
     INTO v
     FROM idivm.views planned LEFT JOIN idivm.watermarks w ON w.view = planned.id
     WHERE planned.id = view_id AND planned.status <> 'building'
@@ -554,10 +576,12 @@ BEGIN
     ELSIF v.recompute OR v.content_only THEN
         PERFORM idivm.require_fixed_tables(v.mark);
     END IF;
-    IF v.content_only AND NOT v.recompute AND view_id IN (SELECT idivm.synchronous_views()) THEN
-        -- No writer is to wait for the other tables of a synchronous view.
-        v.recompute := true;
-        why := idivm.why_recomputed('S', false);
+    IF v.content_only AND NOT v.recompute THEN
+        IF view_id IN (SELECT idivm.synchronous_views()) THEN
+            -- No writer is to wait for the other tables of a synchronous view.
+            v.recompute := true;
+            why := idivm.why_recomputed('S', false);
+        END IF;
     END IF;
     IF by_writer AND v.failed_at > started - interval '1 minute' THEN
         RETURN NULL;
@@ -567,12 +591,12 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'idivm doctor makes it again; DROP VIEW by idivm removes the view.';
     END IF;
-    IF by_writer AND v.recompute AND EXISTS (
-        SELECT FROM idivm.views below JOIN idivm.view_errors e ON e.view = below.id
-        WHERE below.id IN (SELECT idivm.views_below(view_id)) AND below.status = 'invalid'
-    ) THEN
-        -- The view was left behind together with the view below, and is rebuilt after it.
-        RETURN NULL;
+    IF by_writer AND v.recompute THEN
+        IF EXISTS (SELECT FROM idivm.views below JOIN idivm.view_errors e ON e.view = below.id
+                   WHERE below.id IN (SELECT idivm.views_below(view_id)) AND below.status = 'invalid') THEN
+            -- The view was left behind together with the view below, and is rebuilt after it.
+            RETURN NULL;
+        END IF;
     END IF;
     IF v.depends THEN
         IF current_setting('constraint_exclusion') = 'on' THEN
@@ -737,8 +761,8 @@ BEGIN
 END
 $$;
 
--- Refresh a view that reads no view and that no view reads, in a transaction that sees what is committed. A single
--- query gets all that refresh_views asks about the order of views, synchronous views, logs and tables. For any other
+-- Refresh a view that reads no view and that no view reads, in a transaction that sees what is committed. Two
+-- queries get all that refresh_views asks about the order of views, synchronous views, logs and tables. For any other
 -- view, return NULL after locking it. The fixed cost of a small refresh is higher between other work than in a loop: so
 -- there are few and short queries, and facts that stay valid for some time are not queried again.
 
@@ -747,6 +771,7 @@ CREATE OR REPLACE FUNCTION idivm.refresh_alone(view_id integer, OUT changed bigi
 AS $$
 DECLARE
     facts record;
+    reads record;
     source integer;
     pending boolean;
     state text;
@@ -754,33 +779,36 @@ DECLARE
     retry record;
 BEGIN
     LOOP
-        SELECT v.status = 'invalid' OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id)
-                   OR v.id = ANY (idivm.views_missing_wal(ARRAY[v.id])) AS recompute, w AS watermark, reads.tables, reads.sources,
+        SELECT v.status = 'invalid' OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = view_id) AS recompute,
+               EXISTS (SELECT FROM idivm.sources s WHERE s.wal_since IS NOT NULL) AS any_wal, w AS watermark,
                v.has_clock, idivm.is_shared(v) AS shared
         INTO facts
         FROM idivm.views v
         JOIN idivm.watermarks w ON w.view = v.id
-        CROSS JOIN LATERAL (
-            SELECT array_agg(s.relation ORDER BY s.relation) AS tables, array_agg(s.id ORDER BY s.id) AS sources,
-                   bool_or(EXISTS (SELECT FROM idivm.views below WHERE below.state = s.relation)) AS is_above
-            FROM idivm.view_sources vs
-            JOIN idivm.sources s ON s.id = vs.source
-            WHERE vs.view = v.id
-        ) AS reads
         WHERE v.id = view_id AND (v.maintain = 'deferred' OR v.read_from IS NOT NULL) AND NOT v.time_dependent
           AND NOT v.options ?| '{refresh_group,gate}'
-          AND NOT reads.is_above
           AND NOT EXISTS (SELECT FROM idivm.sources above WHERE above.relation = v.state);
         IF NOT FOUND THEN
+            RETURN;
+        END IF;
+        SELECT array_agg(s.relation ORDER BY s.relation) AS tables, array_agg(s.id ORDER BY s.id) AS sources,
+               bool_or(below.id IS NOT NULL) AS is_above
+        INTO reads
+        FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        LEFT JOIN idivm.views below ON below.state = s.relation
+        WHERE vs.view = view_id;
+        IF reads.is_above IS NOT FALSE THEN
             RETURN;
         END IF;
         -- After a wait, look again.
         EXIT WHEN NOT idivm.lock_apart(ARRAY[view_id], '{}');
     END LOOP;
     BEGIN
-        pending := facts.recompute OR facts.has_clock AND idivm.clock_moved(view_id);
+        pending := facts.recompute OR facts.any_wal AND view_id = ANY (idivm.views_missing_wal(ARRAY[view_id]))
+                   OR facts.has_clock AND idivm.clock_moved(view_id);
         IF NOT pending THEN
-            FOREACH source IN ARRAY facts.sources LOOP
+            FOREACH source IN ARRAY reads.sources LOOP
                 pending := idivm.has_entries(to_regclass('idivm_log.s' || source || '_a'), to_regclass('idivm_log.s' || source || '_b'))
                        IS NOT FALSE AND idivm.has_any(source, (facts.watermark).mark);
                 EXIT WHEN pending;
@@ -798,7 +826,7 @@ BEGIN
                 NULL;
             END;
         END IF;
-        PERFORM idivm.hold_sources(facts.tables);
+        PERFORM idivm.hold_sources(reads.tables);
         changed := coalesce(idivm.refresh_one(view_id, false), 0);
     EXCEPTION WHEN OTHERS THEN
         GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, error = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
@@ -806,7 +834,7 @@ BEGIN
             RAISE;
         END IF;
         -- The failed subtransaction has released the tables.
-        PERFORM idivm.hold_sources(facts.tables);
+        PERFORM idivm.hold_sources(reads.tables);
         retry := idivm.recompute_after_error(view_id, false, state, error, hint);
         changed := retry.changed;
         error := CASE WHEN changed IS NULL THEN idivm.note_error(view_id, retry.state, retry.reason, retry.hint) END;

@@ -401,6 +401,9 @@ AS $$
 DECLARE
     f record;
 BEGIN
+    IF NOT EXISTS (SELECT FROM idivm_feed.feeds feed_row WHERE feed_row.view = ANY (view_ids)) THEN
+        RETURN;
+    END IF;
     FOR f IN
         SELECT feed_row.id, feed_row.refresh, feed_row.at > clock_timestamp() - interval '1 minute' AS is_new,
                (SELECT r.at FROM idivm_feed.refreshes r WHERE r.feed = feed_row.id ORDER BY r.refresh LIMIT 1)

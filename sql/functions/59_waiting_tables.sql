@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION idivm.lost_query(view regclass) RETURNS text
 AS $$
 BEGIN
     IF EXISTS (SELECT FROM idivm.views v
-               WHERE v.relation = view AND v.status <> 'building' AND NOT EXISTS (SELECT FROM pg_class d WHERE d.oid = v.definition))
+               WHERE v.relation = view AND v.status <> 'building' AND has_table_privilege(v.definition, 'SELECT') IS NULL)
        OR EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = view AND idivm.waiting_query(u) IS NULL) THEN
         RETURN format('something that the query of %s reads was dropped with CASCADE; the next idivm command drops %1$s too', view);
     END IF;

@@ -92,25 +92,32 @@ CREATE OR REPLACE FUNCTION idivm.turn_logs(view_ids integer[], pages integer DEF
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    log record;
+    source integer;
+    numbers regclass;
+    turn bigint;
+    sizes bigint[];
     turned integer[];
 BEGIN
-    PERFORM idivm.plan_for_many(view_ids);
-    FOR log IN
-        SELECT s.source, numbers, pg_sequence_last_value(numbers::oid) >> 32 AS turn, sizes
-        FROM (SELECT DISTINCT vs.source FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id) AS s
-        CROSS JOIN LATERAL (
-            SELECT to_regclass('idivm_log.s' || s.source || '_seq') AS numbers,
-                   ARRAY[pg_relation_size(to_regclass('idivm_log.s' || s.source || '_a')),
-                         pg_relation_size(to_regclass('idivm_log.s' || s.source || '_b'))] AS sizes
-        ) AS present
+    IF cardinality(view_ids) > 100 THEN
+        PERFORM idivm.plan_for_many(view_ids);
+    END IF;
+    FOR source IN
+        SELECT DISTINCT vs.source FROM idivm.view_sources vs
+        WHERE vs.view = ANY (view_ids)
+          AND greatest(pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_a')),
+                       pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_b')))
+              >= pages * current_setting('block_size')::bigint
     LOOP
-        IF log.sizes[1 + (log.turn & 1)] >= pages * current_setting('block_size')::bigint
-           AND log.sizes[2 - (log.turn & 1)] = 0 AND pg_try_advisory_xact_lock(idivm.lock_class(), -log.source)
+        numbers := to_regclass('idivm_log.s' || source || '_seq');
+        turn := pg_sequence_last_value(numbers::oid) >> 32;
+        sizes := ARRAY[pg_relation_size(to_regclass('idivm_log.s' || source || '_a')),
+                       pg_relation_size(to_regclass('idivm_log.s' || source || '_b'))];
+        IF sizes[1 + (turn & 1)] >= pages * current_setting('block_size')::bigint
+           AND sizes[2 - (turn & 1)] = 0 AND pg_try_advisory_xact_lock(idivm.lock_class(), -source)
            -- Another session may have switched the segments since.
-           AND pg_sequence_last_value(log.numbers::oid) >> 32 = log.turn THEN
-            PERFORM setval(log.numbers, (log.turn + 1) << 32);
-            turned := turned || log.source;
+           AND pg_sequence_last_value(numbers::oid) >> 32 = turn THEN
+            PERFORM setval(numbers, (turn + 1) << 32);
+            turned := turned || source;
         END IF;
     END LOOP;
     RETURN turned;
@@ -327,13 +334,31 @@ DECLARE
     synchronous integer[];
     has_dropped boolean;
     swept integer := 0;
+    any_of record;
 BEGIN
-    DELETE FROM idivm_feed.feeds f WHERE f.view IS NULL AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = f.relation);
-    DELETE FROM idivm.gates g WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = g.source);
+    -- Each command of the orchestrator begins with this function, and a new session plans each statement.
+    SELECT EXISTS (SELECT FROM idivm_feed.feeds f WHERE f.view IS NULL) AS feeds,
+           EXISTS (SELECT FROM idivm.gates) AS gates,
+           EXISTS (SELECT FROM idivm.source_members m WHERE m.identity IS NOT NULL) AS switches,
+           EXISTS (SELECT FROM idivm.wal_slots) AS slots,
+           EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.number IS NOT NULL) AS waiting
+    INTO any_of;
+    IF any_of.feeds THEN
+        DELETE FROM idivm_feed.feeds f WHERE f.view IS NULL AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = f.relation);
+    END IF;
+    IF any_of.gates THEN
+        DELETE FROM idivm.gates g WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = g.source);
+    END IF;
     PERFORM idivm.sync_schedules();
-    PERFORM idivm.end_switches();
-    PERFORM idivm.drop_unused_slot() FROM idivm.wal_slots;
-    PERFORM idivm.drop_lost_waiting();
+    IF any_of.switches THEN
+        PERFORM idivm.end_switches();
+    END IF;
+    IF any_of.slots THEN
+        PERFORM idivm.drop_unused_slot() FROM idivm.wal_slots;
+    END IF;
+    IF any_of.waiting THEN
+        PERFORM idivm.drop_lost_waiting();
+    END IF;
     IF NOT EXISTS (SELECT FROM idivm.broken_off) THEN
         RETURN 0;
     END IF;
@@ -552,25 +577,35 @@ COMMENT ON VIEW idivm.broken_off IS
 CREATE OR REPLACE FUNCTION idivm.collectable(view_ids integer[], pages integer DEFAULT 64) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+    logs record;
+    any_limit record;
+    most bigint := 1073741824;
 BEGIN
-    PERFORM idivm.plan_for_many(view_ids);
-    RETURN QUERY
-    WITH logs AS MATERIALIZED (
-        SELECT s.source, (coalesce(pg_sequence_last_value(to_regclass('idivm_log.s' || s.source || '_seq')::oid), 0) >> 32) & 1 AS turn,
-               coalesce(pg_relation_size(to_regclass('idivm_log.s' || s.source || '_a')), 0) AS a,
-               coalesce(pg_relation_size(to_regclass('idivm_log.s' || s.source || '_b')), 0) AS b
-        FROM (SELECT DISTINCT vs.source FROM unnest(view_ids) AS id JOIN idivm.view_sources vs ON vs.view = id) AS s
-    )
-    SELECT l.source FROM logs l
-    WHERE CASE l.turn WHEN 0 THEN l.b ELSE l.a END > 0
-       OR CASE l.turn WHEN 0 THEN l.a ELSE l.b END >= pages * current_setting('block_size')::bigint
-       OR (SELECT sum(log.a + log.b) FROM logs log)
-          > (SELECT least(
-                 pg_size_bytes(coalesce(idivm.database_setting('idivm.log_limit'), '1GB')),
-                 -- Few views have a limit of their own.
-                 (SELECT min(pg_size_bytes(v.own))
-                  FROM (SELECT id, options ->> 'log_limit' AS own FROM idivm.views WHERE options ? 'log_limit' OFFSET 0) AS v
-                  WHERE EXISTS (SELECT FROM idivm.view_sources vs JOIN logs log USING (source) WHERE vs.view = v.id))))
-    ORDER BY l.source;
+    IF cardinality(view_ids) > 100 THEN
+        PERFORM idivm.plan_for_many(view_ids);
+    END IF;
+    SELECT array_agg(l.source) AS sources, sum(l.a + l.b) AS bytes,
+           array_agg(l.source) FILTER (WHERE CASE l.turn WHEN 0 THEN l.b ELSE l.a END > 0
+               OR CASE l.turn WHEN 0 THEN l.a ELSE l.b END >= pages * current_setting('block_size')::bigint) AS used
+    INTO logs
+    FROM (SELECT DISTINCT vs.source, (coalesce(pg_sequence_last_value(to_regclass('idivm_log.s' || vs.source || '_seq')::oid), 0) >> 32) & 1 AS turn,
+                 coalesce(pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_a')), 0) AS a,
+                 coalesce(pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_b')), 0) AS b
+          FROM idivm.view_sources vs WHERE vs.view = ANY (view_ids)) AS l;
+    -- Few databases, and few views, have a limit of their own.
+    SELECT EXISTS (SELECT FROM pg_db_role_setting s WHERE s.setrole = 0) AS of_database,
+           EXISTS (SELECT FROM idivm.views v WHERE v.options ? 'log_limit') AS of_views
+    INTO any_limit;
+    IF any_limit.of_database THEN
+        most := pg_size_bytes(coalesce(idivm.database_setting('idivm.log_limit'), '1GB'));
+    END IF;
+    IF any_limit.of_views THEN
+        most := least(most, (
+            SELECT min(pg_size_bytes(v.own))
+            FROM (SELECT id, options ->> 'log_limit' AS own FROM idivm.views WHERE options ? 'log_limit' OFFSET 0) AS v
+            WHERE EXISTS (SELECT FROM idivm.view_sources vs WHERE vs.view = v.id AND vs.source = ANY (logs.sources))));
+    END IF;
+    RETURN QUERY SELECT source FROM unnest(CASE WHEN logs.bytes > most THEN logs.sources ELSE logs.used END) AS source ORDER BY source;
 END
 $$;

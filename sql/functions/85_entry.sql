@@ -299,6 +299,9 @@ CREATE OR REPLACE FUNCTION idivm.plan_at_refresh(view regclass) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    IF NOT EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = view) THEN
+        RETURN false;
+    END IF;
     UPDATE idivm.unplanned_views u SET with_data = true
     WHERE u.relation = view AND NOT u.with_data AND (idivm.owns(view) OR idivm.may_change_catalog());
     RETURN EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = view);
