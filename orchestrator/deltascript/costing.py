@@ -13,7 +13,7 @@ from orchestrator.deltascript.leaves import PROGRAM
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Apply, Assign, Program, Query, ReadChanges
 from orchestrator.deltascript.query import defined
-from orchestrator.deltascript.writer import Code, Lines, filled, listed, name, when
+from orchestrator.deltascript.writer import Code, Lines, branches, filled, listed, name, when
 
 FREELY = ("enable_seqscan", "enable_hashjoin", "enable_material")
 """Settings that are off if small diffs use indexes regardless of the statistics."""
@@ -28,7 +28,7 @@ with a frequent value would then be compared with all rows that have it.
 
 def held(variable: str) -> Composed:
     """Return an expression for the number of rows that a variable holds."""
-    return SQL("idivm.size({})").format(name(variable))
+    return SQL("coalesce(cardinality({}), 0)").format(name(variable))
 
 
 def size(variables: Iterable[str]) -> Composed:
@@ -71,11 +71,17 @@ def compare_costs(program: Program, names: Names) -> Code:
     # If the strategy guarantees a bound on the cost of a changed row, the bound is better than the
     # model.
     several = sizes.CHEAP if program.by_lookups else sizes.SEVERAL
-    wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, pending > {})").format(
-        Literal(sizes.WEIGHED_FROM), Literal(names.id), Literal(several)
+    weighed = SQL("accesses > {}").format(Literal(sizes.WEIGHED_FROM))
+    wins = SQL("idivm.recompute_wins({}, accesses, pending > {})").format(
+        Literal(names.id), Literal(several)
     )
+    recompute = [SQL("rebuild := true; kind := 'A';")]
+    # The condition is nested, so that a session does not look up a function that few refreshes call.
+    by_cost = when(weighed, when(wins, recompute))
     if program.content_stands_alone:
-        wins = SQL("content_only AND pending > 0 OR {}").format(wins)
+        by_cost = branches(
+            [(SQL("content_only AND pending > 0"), recompute), (weighed, when(wins, recompute))]
+        )
     hurried = SQL("pending > {} AND accesses > {}").format(Literal(several), Literal(sizes.MANY))
     impatient = SQL("late := least(late, clock_timestamp() + interval {});").format(
         Literal(sizes.IMPATIENCE)
@@ -84,7 +90,7 @@ def compare_costs(program: Program, names: Names) -> Code:
         SQL("IF NOT rebuild THEN"),
         [
             *filled("accesses := ", terms or [SQL("0")], ";", " + "),
-            *when(wins, [SQL("rebuild := true; kind := 'A';")]),
+            *by_cost,
             *([] if program.by_lookups else when(hurried, [impatient])),
         ],
         SQL("END IF;"),
@@ -251,7 +257,7 @@ def note_long(program: Program, names: Names) -> Code:
     """Return code that records whether a long refresh took longer than a recomputation."""
     definition = Literal(defined(names).as_string(None))
     return [
-        SQL("PERFORM idivm.note_long({}, accesses, idivm.query_work({}), begun, {});").format(
+        SQL("PERFORM idivm.note_long({}, accesses, {}::regclass, begun, {});").format(
             Literal(names.id), definition, Literal(program.variant)
         )
     ]

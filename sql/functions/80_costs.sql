@@ -241,6 +241,29 @@ $$;
 COMMENT ON FUNCTION idivm.note_long(integer, double precision, double precision, timestamptz, text) IS
     'remembers whether a refresh took longer than recomputing the view';
 
+-- The same for programs, which do not estimate the work of the query. The first refresh of a session never counts as too
+-- long if it took less than half a second, whatever the estimate.
+CREATE OR REPLACE FUNCTION idivm.note_long(view_id integer, accesses double precision, definition regclass,
+                                           begun timestamptz, variant_now text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    session text := 'idivm.long_' || view_id;
+BEGIN
+    IF current_setting(session, true) IS NOT DISTINCT FROM variant_now
+       OR (clock_timestamp() BETWEEN begun AND begun + interval '500 milliseconds') IS NOT TRUE THEN
+        PERFORM idivm.note_long(view_id, accesses, idivm.query_work(definition), begun, variant_now);
+        RETURN;
+    END IF;
+    PERFORM set_config(session, variant_now, false);
+    IF accesses > 0 THEN
+        UPDATE idivm.costs c SET loses_from = NULL, losses = 0 WHERE c.view = view_id AND c.loses_from <= accesses;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.note_long(integer, double precision, regclass, timestamptz, text) IS
+    'remembers whether a refresh took longer than recomputing the view';
+
 -- Return a cost after another measurement. Disturbances only make things slower, so a cost follows lower measurements
 -- quickly and higher ones slowly.
 CREATE OR REPLACE FUNCTION idivm.followed(known double precision, measured double precision) RETURNS double precision
