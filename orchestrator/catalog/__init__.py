@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orchestrator.catalog.dropped import DroppedView, clear_dropped, dropped_view, dropped_views
-    from orchestrator.catalog.objects import has_drifted, has_other_code
+    from orchestrator.catalog.objects import has_drifted, has_other_code, readers_of_unlogged
     from orchestrator.catalog.relations import (
         OWN_SCHEMAS,
         Grant,
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
         note_reads,
         over_log_limit,
         readers_of,
-        readers_of_unlogged,
         rebuilt_as_of,
         recomputed,
         record_indexes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -313,6 +314,15 @@ def all_sources(connection: Connection[Any]) -> list[tuple[int, str]]:
     ).fetchall()
     names = visible_names(connection, [name for _, name in rows])
     return [(number, name) for (number, _), name in zip(rows, names, strict=True)]
+
+
+def readers_of_unlogged(connection: Connection[Any], ids: Sequence[int]) -> set[int]:
+    """Return which of the given views read unlogged tables, directly or through other views."""
+    query = (
+        "SELECT b.id FROM (SELECT id, idivm.refresh_order(ARRAY[id]) AS below"
+        " FROM unnest(%s::integer[]) AS id) AS b WHERE idivm.reads_unlogged(b.below)"
+    )
+    return {row[0] for row in connection.execute(query, [list(ids)])}
 
 
 def readers_of_source(connection: Connection[Any], source_id: int) -> list[int]:

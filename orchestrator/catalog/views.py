@@ -291,21 +291,30 @@ def views_to_replan(connection: Connection[Any], among: Sequence[int]) -> list[V
     Or the last refresh failed because a name in its program is unknown or means something else.
     """
     rows = connection.execute(
-        "SELECT v.id FROM idivm.views v WHERE v.id = ANY (%s) AND v.status <> 'building' AND ("
-        "EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id"
-        " AND i.signature IS DISTINCT FROM idivm.signature(i.relation))"
-        " OR EXISTS (SELECT FROM idivm.broken_promises b WHERE b.view = v.id)"
-        " OR EXISTS (SELECT FROM idivm.changed_expressions c WHERE c.view = v.id AND c.in_plan)"
-        " OR idivm.code_drift(v.id) IN ('names', 'facts')"
-        " OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id"
+        "WITH drift AS MATERIALIZED (SELECT idivm.drifted_among(%s) AS among)"
+        " SELECT v.id, v.id = ANY (drift.among), EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id"
         " AND left(e.sqlstate, 2) IN ('42', '3F') AND e.sqlstate <> '42501')"
         " OR (v.plan ->> 'version')::integer IS DISTINCT FROM %s"
         " OR EXISTS (SELECT FROM jsonb_array_elements(v.plan -> 'program' -> 'sources') AS p"
         " JOIN idivm.sources s ON s.relation = (p ->> 'oid')::oid"
-        " WHERE NOT s.keyed AND p -> 'columns' @> '[{\"in_key\": true}]')) ORDER BY v.id",
-        [list(among), VERSION],
-    )
-    return [view_by_id(connection, row[0]) for row in rows.fetchall()]
+        " WHERE NOT s.keyed AND p -> 'columns' @> '[{\"in_key\": true}]')"
+        " FROM drift, idivm.views v WHERE v.id = ANY (%s) AND v.status <> 'building'",
+        [list(among), VERSION, list(among)],
+    ).fetchall()
+    outdated = {view_id for view_id, _, is_outdated in rows if is_outdated}
+    if drifted := [view_id for view_id, has_drifted, _ in rows if has_drifted]:
+        # A session seldom needs these plans, which take milliseconds.
+        unfit = connection.execute(
+            "SELECT v.id FROM unnest(%s::integer[]) AS v (id)"
+            " WHERE EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id"
+            " AND i.signature IS DISTINCT FROM idivm.signature(i.relation))"
+            " OR EXISTS (SELECT FROM idivm.broken_promises b WHERE b.view = v.id)"
+            " OR EXISTS (SELECT FROM idivm.changed_expressions c WHERE c.view = v.id AND c.in_plan)"
+            " OR idivm.code_drift(v.id) IN ('names', 'facts')",
+            [drifted],
+        )
+        outdated.update(view_id for (view_id,) in unfit)
+    return [view_by_id(connection, view_id) for view_id in sorted(outdated)]
 
 
 def add_to_error(connection: Connection[Any], view_id: int, reason: str) -> str:
@@ -347,15 +356,6 @@ def view_ids(connection: Connection[Any], names: Sequence[Composable]) -> list[i
         "SELECT id FROM idivm.views v WHERE status <> 'building' AND NOT idivm.is_paused(v) ORDER BY id"
     )
     return [row[0] for row in rows.fetchall()]
-
-
-def readers_of_unlogged(connection: Connection[Any], ids: Sequence[int]) -> set[int]:
-    """Return which of the given views read unlogged tables, directly or through other views."""
-    query = (
-        "SELECT b.id FROM (SELECT id, idivm.refresh_order(ARRAY[id]) AS below"
-        " FROM unnest(%s::integer[]) AS id) AS b WHERE idivm.reads_unlogged(b.below)"
-    )
-    return {row[0] for row in connection.execute(query, [list(ids)])}
 
 
 def _view_id(connection: Connection[Any], name: Composable) -> int:
