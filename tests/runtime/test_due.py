@@ -1,5 +1,6 @@
 """Which of many views a refresh has anything to do for."""
 
+import psycopg
 import pytest
 
 from orchestrator.errors import IdivmError
@@ -182,3 +183,32 @@ def test_settings_of_the_planner_stay_as_they_were(orc):
                 "SELECT current_setting('enable_seqscan'), current_setting('enable_hashjoin')"
             )
             assert orc.connection.execute(settings).fetchone() == ("off", "off"), question
+
+
+@pytest.mark.parametrize(
+    "statement, most_functions, most_queries",
+    [("CALL idivm.refresh_all('sums')", 27, 47), ("SELECT idivm.refresh('sums')", 19, 33)],
+)
+def test_the_first_refresh_of_a_session_plans_few_statements(
+    orc, dsn, statement, most_functions, most_queries
+):
+    orc.execute("CREATE TABLE a (id int PRIMARY KEY, g int NOT NULL, n int NOT NULL)")
+    orc.execute("CREATE VIEW sums AS SELECT g, sum(n) AS total FROM a GROUP BY g")
+    orc.refresh()
+    counts = []
+    for number in range(3):
+        orc.execute(f"INSERT INTO a VALUES ({number}, 1, 1)")
+        with psycopg.connect(dsn, autocommit=True) as session:
+            session.execute(statement)
+            # A session keeps each function and statement of PL/pgSQL that it has used in a memory context.
+            row = session.execute(
+                "SELECT count(*) FILTER (WHERE name ~ '^PL/?pgSQL function$'),"
+                " count(*) FILTER (WHERE name = 'CachedPlanSource' AND ident ~ '\\m(FROM|UPDATE|INSERT)\\M')"
+                " FROM pg_backend_memory_contexts"
+            ).fetchone()
+            counts.append(row)
+            assert session.execute("SELECT total FROM sums").fetchall() == [(number + 1,)]
+    # A refresh that takes long also notes its costs.
+    functions, queries = min(counts)
+    assert 0 < functions <= most_functions
+    assert 0 < queries <= most_queries
