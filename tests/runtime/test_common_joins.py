@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import UnsupportedError, UsageError
 
 pytestmark = pytest.mark.integration
 
@@ -168,3 +168,13 @@ def test_queries_without_a_common_join(star, query, reason):
     star.execute(CHANGES[0])
     star.refresh()
     assert all(report.equal for report in star.check())
+
+
+def test_a_view_that_is_refused_leaves_no_join(star):
+    with pytest.raises(UnsupportedError, match="A read cannot merge"):
+        star.create_view("ranked", DASHBOARDS["ranked"], common_join="on", maintain="on_read")
+    assert star.views() == []
+    star.create_view("by_month", DASHBOARDS["by_month"], common_join="on")
+    with pytest.raises(UnsupportedError, match="A read cannot merge"):
+        star.create_view("ranked", DASHBOARDS["ranked"], common_join="on", maintain="on_read")
+    assert joins(star) == ["sales_join"] and len(star.views()) == 2

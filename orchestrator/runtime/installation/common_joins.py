@@ -6,7 +6,8 @@ one takes it along when it is dropped (`idivm.broken_off`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -31,7 +32,28 @@ NARROW = 256
 """The bytes of a joined row up to which all columns of the tables are stored, so that later views find theirs."""
 
 
-def provide(
+@contextmanager
+def provided(
+    connection: Connection[Any],
+    new: NewView,
+    names: Names,
+    schema: str,
+    define: Callable[[Connection[Any], NewView, Names], None],
+    create: Callable[[Connection[Any], NewView], catalog.ViewInfo],
+) -> Iterator[int | None]:
+    """Yield the ID of the view that stores the join of a new view. If the block fails, drop it if nobody reads it."""
+    view_id = _provide(connection, new, names, schema, define, create)
+    try:
+        yield view_id
+    except BaseException:
+        if view_id is not None:
+            with suppress(psycopg.Error), connection.transaction():
+                catalog_relations.keep_for_readers(connection, view_id)
+                connection.execute("SELECT idivm.drop_orphans()")
+        raise
+
+
+def _provide(
     connection: Connection[Any],
     new: NewView,
     names: Names,
