@@ -24,6 +24,7 @@ from psycopg.conninfo import make_conninfo
 from orchestrator.api import accelerate
 from orchestrator.errors import ServerError, UsageError
 from orchestrator.server import EmbeddedServer, find
+from orchestrator.server.cluster import NAME
 from orchestrator.server.paths import cache_directory
 
 _SETTINGS = (
@@ -305,6 +306,20 @@ def own_server(
         yield server
     finally:
         janitor.communicate()
+
+
+@contextmanager
+def logical_server(
+    version: int | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[EmbeddedServer]:
+    """Yield a fresh server on which changes can be read from the WAL."""
+    with own_server(version, {**(settings or {}), **_LOGICAL}) as server:
+        with psycopg.connect(server.up().superuser_dsn) as connection:
+            connection.execute(sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(NAME)))
+        yield server
+
+
+_LOGICAL = {"wal_level": "logical", "max_slot_wal_keep_size": "2GB"}
 
 
 def restart_cold(server: EmbeddedServer) -> str:

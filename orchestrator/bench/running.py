@@ -8,9 +8,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-LOGICAL = {"wal_level": "logical", "max_slot_wal_keep_size": "2GB"}
-"""The settings with which tables can be captured from the WAL."""
-
 
 def measurement(name: str) -> Callable[..., Any]:
     """Return the function `run` of the module with this name, or of its submodule `run`."""
@@ -55,13 +52,10 @@ def run_all_benchmarks(options: argparse.Namespace) -> int:
 
 def run_fuzzer(options: argparse.Namespace) -> int:
     """Run the fuzzer on a given server, or on a server of its own."""
-    import psycopg
-    from psycopg.sql import SQL, Identifier
 
     from orchestrator.bench.fuzz import run
-    from orchestrator.bench.measure import own_server, with_password
+    from orchestrator.bench.measure import logical_server, own_server, with_password
     from orchestrator.errors import UsageError
-    from orchestrator.server.cluster import NAME
 
     def on(dsn: str) -> int:
         return run(
@@ -85,14 +79,11 @@ def run_fuzzer(options: argparse.Namespace) -> int:
         if options.in_c:
             raise UsageError("--in-c starts its own server: omit --dsn.")
         return on(options.dsn)
-    settings = {"max_prepared_transactions": "10"}
-    with own_server(options.pg, settings | (LOGICAL if options.wal else {})) as server:
+    own = logical_server if options.wal else own_server
+    with own(options.pg, {"max_prepared_transactions": "10"}) as server:
         if options.in_c:
             server.add_module()
         # Only a superuser may create C functions.
         endpoint = server.up()
-        if options.wal:
-            with psycopg.connect(endpoint.superuser_dsn) as connection:
-                connection.execute(SQL("ALTER ROLE {} REPLICATION").format(Identifier(NAME)))
         dsn = endpoint.superuser_dsn if options.in_c else endpoint.dsn
         return on(with_password(dsn) if options.load else dsn)

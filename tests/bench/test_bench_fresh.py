@@ -2,8 +2,12 @@
 
 import psycopg
 import pytest
+from harness import TestServer, found_versions
+from replication import LOGICAL
 
+from orchestrator.api import connect
 from orchestrator.bench import writers
+from orchestrator.bench.fresh import from_wal
 from orchestrator.bench.fresh import run as fresh
 from orchestrator.errors import UsageError
 
@@ -22,6 +26,28 @@ def test_modes_and_lookups_are_measured(dsn, monkeypatch):
             "SELECT count(*) FROM pg_database WHERE datname LIKE 'idivm_bench%'"
         )
         assert left.fetchone() == (0,)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.slow
+def test_capture_from_the_wal_is_measured(scratch, monkeypatch):
+    monkeypatch.setattr(writers, "SLICE", 1)
+    monkeypatch.setattr(from_wal, "BULK", 50)
+    version = max(found_versions())
+    arguments = f"{LOGICAL} -c max_slot_wal_keep_size=1GB"
+    server = TestServer(found_versions()[version], scratch / "measured", arguments)
+    try:
+        with (
+            server.database(migrated=False) as dsn,
+            writers.databases(dsn, 1, print),
+            connect(writers.database(dsn, writers.KEPT)) as orc,
+        ):
+            orc.create_view(fresh.VIEW, fresh.QUERY)
+            rows = list(from_wal.measured(dsn, orc, fresh.VIEW, 2, 1, print))
+    finally:
+        server.stop()
+    assert [row["unit"] for row, _ in rows] == ["transactions/s", "ms", "ms", "ms"]
+    assert all(row["with view"] > 0 for row, _ in rows)
 
 
 def test_a_size_below_one_is_refused():

@@ -2,6 +2,7 @@
 
 pgbench's default script runs on two databases in turn. One of them has a view of sums over `pgbench_tellers`. Then
 1,000 changes are left pending, and a lookup of one group is measured beside a lookup in a table with the same rows.
+Last, the changes are read from the WAL (`from_wal`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from psycopg.sql import SQL, Identifier
 
 from orchestrator import catalog
 from orchestrator.api import Orchestrator, connect
-from orchestrator.bench.measure import Paired, alternate, in_c_or_say, machine, own_server, timed
+from orchestrator.bench.fresh import from_wal
+from orchestrator.bench.measure import (
+    Paired,
+    alternate,
+    in_c_or_say,
+    logical_server,
+    machine,
+    timed,
+)
 from orchestrator.bench.measure import require_durable_commits as require_durable
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.writers import (
@@ -66,7 +75,7 @@ def run(
     if dsn is not None:
         with databases(dsn, scale, say):
             return _measure(dsn, clients, slices, lookups, say)
-    with own_server(pg) as server:
+    with logical_server(pg) as server:
         own = server.up().dsn
         with databases(own, scale, say):
             in_c_or_say(server, "So capture is measured in plpgsql.", say, KEPT)
@@ -92,6 +101,7 @@ def _measure(
         say(f"looking up groups with {PENDING:,} pending changes")
         looked_up = _lookups(orchestrator, lookups)
         require_right(orchestrator)
+        logged = list(from_wal.measured(dsn, orchestrator, VIEW, clients, slices, say))
     rows = [rate_row(f"pgbench, {clients} clients, view {mode}", measured[mode]) for mode in MODES]
     plain, merged = looked_up.medians
     least, most = looked_up.spread
@@ -110,8 +120,9 @@ def _measure(
         Bar("rate, on_read / without", measured["on_read"].ratio, ">=", RATE_AT_LEAST),
         Bar("rate, eager / without", measured["eager"].ratio, ">=", EAGER_AT_LEAST),
         Bar("lookup, on_read / table", merged / plain, "<=", LOOKUP_AT_MOST),
+        *(bar for _, bar in logged),
     )
-    return Report("fresh", described, tuple(rows), bars)
+    return Report("fresh", described, (*rows, *(row for row, _ in logged)), bars)
 
 
 def _lookups(orchestrator: Orchestrator, lookups: int) -> Paired:
