@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -231,8 +231,9 @@ def rates(
     say: Callable[[str], None],
     staleness: _Staleness | None,
     script: str = "simple-update",
+    beside: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Paired:
-    """Return the rates of a script of pgbench on both databases, in turn."""
+    """Return the rates of a script of pgbench on both databases, in turn; `beside` surrounds those with the view."""
     program = pgbench(orchestrator.connection.info.server_version // 10_000)
 
     def side(name: str) -> Callable[[], float]:
@@ -242,9 +243,10 @@ def rates(
                 *(program, f"--builtin={script}", "--no-vacuum", "--protocol=prepared"),
                 *(f"--client={clients}", "--jobs=2", f"--time={SLICE}", database(dsn, name)),
             ]
-            if staleness is None or name == BARE:
+            if name == BARE:
                 return _rate(command)
-            with staleness.watched(database(dsn, name)):
+            watched = nullcontext() if staleness is None else staleness.watched(database(dsn, name))
+            with beside(), watched:
                 return _rate(command)
 
         return rate

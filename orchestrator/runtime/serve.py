@@ -36,7 +36,7 @@ from orchestrator.runtime import refresh
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.freshness import Progress, groups, refresh_at
 from orchestrator.runtime.refresh import RefreshError, RefreshReport
-from orchestrator.runtime.sessions import end_early
+from orchestrator.runtime.sessions import IdivmSession, end_early
 from orchestrator.runtime.unplanned import PlanReport
 
 Connect: TypeAlias = Callable[[], "Connection[Any]"]
@@ -108,6 +108,7 @@ class Server:
         self.planning: Future[None] | None = None
         self.idle: SimpleQueue[Connection[Any]] = SimpleQueue()
         self.opened: list[Connection[Any]] = []
+        self.decoding: Connection[Any] | None = None
 
     def run(self) -> None:
         """Serve until `stop` is set, over as many connections as needed."""
@@ -135,13 +136,22 @@ class Server:
     def _open(self) -> Connection[Any]:
         connection = self.connect()
         self.opened.append(connection)
+        if isinstance(connection, IdivmSession):
+            connection.decode_in = self._decode_in
         return connection
+
+    def _decode_in(self) -> Connection[Any]:
+        """Return the session that decodes the WAL for all workers, of which one at a time reads it."""
+        if self.decoding is None or self.decoding.closed:
+            self.decoding = self.connect()
+            self.opened.append(self.decoding)
+        return self.decoding
 
     def _close(self) -> None:
         for connection in self.opened:
             with suppress(psycopg.Error):
                 connection.close()
-        self.opened, self.idle = [], SimpleQueue()
+        self.opened, self.idle, self.decoding = [], SimpleQueue(), None
         self.views, self.groups, self.progress, self.busy, self.planning = [], [], {}, {}, None
 
     def _alone(self, connection: Connection[Any]) -> bool:

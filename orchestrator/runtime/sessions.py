@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -20,6 +20,9 @@ from orchestrator.session_locks import give_back
 
 class IdivmSession(Connection[Any]):
     """A connection on which a transaction block leaves no transaction open, whatever ends it."""
+
+    decode_in: Callable[[], Connection[Any]] | None = None
+    """Gives the session in which to decode the WAL for this one. Decoding empties the caches of its session."""
 
     @contextmanager
     def transaction(

@@ -7,6 +7,7 @@ old values of rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -62,8 +63,15 @@ def measured(
     except IdivmError as error:
         say(f"capture from the WAL is not measured: {error}")
         return
-    with served_by_serve(database(dsn, KEPT)):
-        rate = rates(dsn, orchestrator, clients, slices, say, None, script="tpcb-like")
+
+    @contextmanager
+    def served() -> Iterator[None]:
+        # The slot reads the WAL of all databases, so that serve would slow down the other side too.
+        orchestrator.refresh()
+        with served_by_serve(database(dsn, KEPT)):
+            yield
+
+    rate = rates(dsn, orchestrator, clients, slices, say, None, "tpcb-like", served)
     require_right(orchestrator)
     yield (
         rate_row(f"pgbench, {clients} clients, view deferred, from the WAL", rate),

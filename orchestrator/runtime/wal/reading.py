@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psycopg
@@ -19,6 +19,7 @@ from psycopg.errors import SerializationFailure
 
 from orchestrator.catalog import wal, with_settings
 from orchestrator.catalog.wal import Member, Reading
+from orchestrator.runtime.sessions import IdivmSession
 from orchestrator.runtime.wal.pgoutput import (
     Begin,
     Change,
@@ -68,7 +69,7 @@ def prepare(connection: Connection[Any]) -> None:
     On a busy server, each reading would decode those seconds of the WAL again. So have the server list them more often.
     """
     if wal.decoded_again(connection) >= FAR:
-        wal.list_transactions(connection)
+        wal.list_transactions(_decoder(connection))
     # No transaction can have the WAL written out that is before its own snapshot.
     if connection.info.server_version < 170000 and not wal.is_flushed(connection):
         wal.flush_by_commit(connection)
@@ -91,8 +92,9 @@ def read(connection: Connection[Any]) -> tuple[str, int] | None:
             wal.note_read(connection, state.snapshot)
     except psycopg.Error as error:
         state_class = (error.sqlstate or "")[:2]
-        if connection.closed or state_class in ("40", "57") or error.sqlstate == "55P03":
-            # A conflict, a cancel or a timeout ends the refresh.
+        is_lost = isinstance(error, psycopg.OperationalError) and not error.sqlstate
+        if connection.closed or is_lost or state_class in ("40", "57") or error.sqlstate == "55P03":
+            # A conflict, a cancel, a timeout or a lost connection ends the refresh.
             raise
         return None
     return state.slot, position
@@ -103,7 +105,7 @@ def advance(connection: Connection[Any], end: tuple[str, int] | None) -> None:
     if end is None:
         return
     try:
-        wal.advance(connection, *end)
+        wal.advance(_decoder(connection), *end)
     except psycopg.Error:
         if connection.closed:
             raise
@@ -130,8 +132,13 @@ def _read(connection: Connection[Any], state: Reading) -> int:
     # If one of the partitions of a table is new, the log says that the table may have any rows.
     ordered = sorted(members.values(), key=lambda member: member.is_altered)
     logs = {member.source: _Log(connection, member) for member in ordered}
-    with with_settings(connection, {**_SETTINGS, "client_encoding": _server_encoding(connection)}):
-        changed = _decode(connection, state, members, logs)
+    settings = {**_SETTINGS, "client_encoding": _server_encoding(connection)}
+    with with_settings(connection, settings), ExitStack() as stack:
+        decoder = _decoder(connection)
+        if decoder is not connection:
+            stack.enter_context(decoder.transaction())
+            stack.enter_context(with_settings(decoder, settings))
+        changed = _decode(decoder, state, members, logs)
     for log in logs.values():
         log.flush()
     if altered := [member.source for member in members.values() if member.is_altered]:
@@ -140,6 +147,13 @@ def _read(connection: Connection[Any], state: Reading) -> int:
         wal.note_position(connection, state.slot, state.inserted)
         return state.inserted
     return state.position
+
+
+def _decoder(connection: Connection[Any]) -> Connection[Any]:
+    """Return the session that decodes the WAL. Only one does at a time, because the lock of the WAL is held."""
+    if isinstance(connection, IdivmSession) and connection.decode_in is not None:
+        return connection.decode_in()
+    return connection
 
 
 def _decode(
