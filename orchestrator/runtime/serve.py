@@ -140,11 +140,16 @@ class Server:
             connection.decode_in = self._decode_in
         return connection
 
-    def _decode_in(self) -> Connection[Any]:
-        """Return the session that decodes the WAL for all workers, of which one at a time reads it."""
+    def _decode_in(self) -> Connection[Any] | None:
+        """Return the session that decodes the WAL for all workers, of which one at a time reads it.
+
+        The server may have no room for another session.
+        """
         if self.decoding is None or self.decoding.closed:
-            self.decoding = self.connect()
-            self.opened.append(self.decoding)
+            self.decoding = None
+            with suppress(IdivmError, psycopg.Error):
+                self.decoding = self.connect()
+                self.opened.append(self.decoding)
         return self.decoding
 
     def _close(self) -> None:

@@ -21,8 +21,8 @@ from orchestrator.session_locks import give_back
 class IdivmSession(Connection[Any]):
     """A connection on which a transaction block leaves no transaction open, whatever ends it."""
 
-    decode_in: Callable[[], Connection[Any]] | None = None
-    """Gives the session in which to decode the WAL for this one. Decoding empties the caches of its session."""
+    decode_in: Callable[[], Connection[Any] | None] | None = None
+    """Gives the session that decodes the WAL for this one, if there is room: decoding empties a session's caches."""
 
     @contextmanager
     def transaction(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -19,7 +20,8 @@ import orchestrator
 from orchestrator.api import Orchestrator
 from orchestrator.catalog import wal
 from orchestrator.errors import IdivmError
-from orchestrator.runtime.refresh import RefreshError
+from orchestrator.runtime.refresh import RefreshError, refresh
+from orchestrator.runtime.sessions import IdivmSession
 from orchestrator.runtime.wal import reading
 
 pytestmark = pytest.mark.integration
@@ -500,3 +502,21 @@ def test_a_session_with_another_form_of_dates(orc: Orchestrator, writer: Connect
     orc.refresh()
     right(orc)
     orc.capture("t", "triggers")
+
+
+def test_another_session_decodes_the_wal_if_there_is_room(
+    orc: Orchestrator, own: str, writer: Connection[Any]
+) -> None:
+    with (
+        psycopg.connect(own, autocommit=True) as other,
+        IdivmSession.connect(own, autocommit=True) as session,
+    ):
+        ids = [view_id for (view_id,) in session.execute("SELECT id FROM idivm.views")]
+        for room in (other, None):
+            session.decode_in = partial(lambda found: found, room)
+            writer.execute("UPDATE t SET n = n + 1")
+            assert any(report.changed for report in refresh(session, ids))
+        last = sql.SQL("SELECT query FROM pg_stat_activity WHERE pid = {}")
+        query = writer.execute(last.format(other.info.backend_pid)).fetchone()
+        assert query is not None and "slot" in query[0]
+    right(orc)

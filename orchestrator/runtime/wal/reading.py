@@ -152,7 +152,7 @@ def _read(connection: Connection[Any], state: Reading) -> int:
 def _decoder(connection: Connection[Any]) -> Connection[Any]:
     """Return the session that decodes the WAL. Only one does at a time, because the lock of the WAL is held."""
     if isinstance(connection, IdivmSession) and connection.decode_in is not None:
-        return connection.decode_in()
+        return connection.decode_in() or connection
     return connection
 
 
