@@ -6,9 +6,8 @@ columns as they were then. Values are the texts of PostgreSQL's output functions
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 Values: TypeAlias = "tuple[bytes | None, ...]"
 """The values of a row; None is NULL."""
@@ -22,8 +21,7 @@ _LENGTH = Struct(">I")
 _TRUNCATE = Struct(">IB")
 
 
-@dataclass(frozen=True)
-class Begin:
+class Begin(NamedTuple):
     """A transaction begins. Its commit record begins at `position`."""
 
     position: int
@@ -31,23 +29,20 @@ class Begin:
     """The lower 32 bits of its number."""
 
 
-@dataclass(frozen=True)
-class Commit:
+class Commit(NamedTuple):
     """The transaction ends. Its commit record ends at `end`."""
 
     end: int
 
 
-@dataclass(frozen=True)
-class Relation:
+class Relation(NamedTuple):
     """The columns of a table, each with the OID of its type."""
 
     oid: int
     columns: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """A row was inserted, updated or deleted.
 
     Without a replica identity of all columns, the old row of a change is unknown.
@@ -62,8 +57,7 @@ class Change:
     """Whether a large value that an update left as it was is in neither row."""
 
 
-@dataclass(frozen=True)
-class Truncate:
+class Truncate(NamedTuple):
     """Tables were truncated."""
 
     oids: tuple[int, ...]
