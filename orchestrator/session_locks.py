@@ -44,18 +44,27 @@ def give_back(
 
 @contextmanager
 def session_lock(
-    connection: Connection[Any], key: LiteralString, params: Sequence[Any] = ()
-) -> Iterator[None]:
-    """Hold a lock of this session for a block outside of transactions. `key` is the lock's two numbers in SQL."""
-    is_sure = False
+    connection: Connection[Any],
+    key: LiteralString,
+    params: Sequence[Any] = (),
+    *,
+    wait: bool = True,
+) -> Iterator[bool]:
+    """Hold a lock of this session for a block outside of transactions. `key` is the lock's two numbers in SQL.
+
+    Yield whether it is held: without `wait`, another session may hold it.
+    """
+    take = "SELECT pg_advisory_lock({})" if wait else "SELECT pg_try_advisory_lock({})"
+    # A cancel may arrive just after the server took the lock.
+    release = _RELEASE_IF_HELD
     try:
-        connection.execute(SQL("SELECT pg_advisory_lock({})").format(SQL(key)), params)
-        is_sure = True
-        yield
+        row = connection.execute(SQL(take).format(SQL(key)), params).fetchone()
+        is_held = wait or row == (True,)
+        release = "SELECT pg_advisory_unlock({})" if is_held else ""
+        yield is_held
     finally:
-        # A cancel may have arrived just after the server took the lock.
-        release = "SELECT pg_advisory_unlock({})" if is_sure else _RELEASE_IF_HELD
-        give_back(connection, SQL(release).format(SQL(key)), params)
+        if release:
+            give_back(connection, SQL(release).format(SQL(key)), params)
 
 
 _RELEASE_IF_HELD = """

@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 from orchestrator.catalog.relations import visible_names
 from orchestrator.catalog.views import ViewInfo
 from orchestrator.errors import RightsError
-from orchestrator.session_locks import give_back
+from orchestrator.session_locks import give_back, session_lock
 
 
 @dataclass(frozen=True)
@@ -165,14 +165,9 @@ def refuse_capture(
 @contextmanager
 def locked(connection: Connection[Any], view: UnplannedView) -> Iterator[bool]:
     """Keep other orchestrators from planning a view. Yield whether none of them is planning it."""
-    key = [view.oid]
-    lock = "(idivm.lock_class() + 1, %s::bigint::bit(32)::integer)"
-    row = connection.execute(f"SELECT pg_try_advisory_lock{lock}", key).fetchone()
-    try:
-        yield row == (True,)
-    finally:
-        if row == (True,):
-            give_back(connection, f"SELECT pg_advisory_unlock{lock}", key)
+    key = "idivm.lock_class() + 1, %s::bigint::bit(32)::integer"
+    with session_lock(connection, key, [view.oid], wait=False) as is_ours:
+        yield is_ours
 
 
 @contextmanager

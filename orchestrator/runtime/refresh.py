@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -19,7 +19,7 @@ from orchestrator.errors import DatabaseError, UsageError
 from orchestrator.runtime.side_by_side import EntangledError, Sessions, Workers
 from orchestrator.runtime.stream_rows import rows_in_place
 from orchestrator.runtime.wal import reading, switching
-from orchestrator.session_locks import give_back
+from orchestrator.session_locks import session_lock
 
 ATTEMPTS = 20
 
@@ -240,17 +240,12 @@ def read_wal(connection: Connection[Any]) -> None:
     """Read the WAL into the logs in a transaction of its own, unless another session is reading it."""
     if not wal.sources_in_wal(connection):
         return
-    row = connection.execute(f"SELECT pg_try_advisory_lock({wal.LOCK})").fetchone()
-    if row != (True,):
-        return
-    try:
+    with suppress(SerializationFailure), session_lock(connection, wal.LOCK, wait=False) as is_held:
+        if not is_held:
+            return
         switching.settle(connection)
         if wal.sources_in_wal(connection):
             _after_reading(connection, lambda: None)
-    except SerializationFailure:
-        return
-    finally:
-        give_back(connection, f"SELECT pg_advisory_unlock({wal.LOCK})")
 
 
 def in_one_cut(

@@ -55,12 +55,13 @@ def test_a_cancel_does_not_keep_a_lock(hasty: Hasty) -> None:
     assert advisory(hasty) == []
 
 
+@pytest.mark.parametrize("wait", [False, True])
 @pytest.mark.parametrize("late", [False, True])
-def test_a_cancel_while_the_lock_is_taken(hasty: Hasty, late: bool) -> None:
+def test_a_cancel_while_the_lock_is_taken(hasty: Hasty, late: bool, wait: bool) -> None:
     notices = []
     hasty.add_notice_handler(notices.append)
-    hasty.at, hasty.is_late = "pg_advisory_lock", late
-    with pytest.raises(QueryCanceled), session_lock(hasty, KEY, [-1]):
+    hasty.at, hasty.is_late = "advisory_lock", late
+    with pytest.raises(QueryCanceled), session_lock(hasty, KEY, [-1], wait=wait):
         pass
     assert advisory(hasty) == []
     assert notices == []
