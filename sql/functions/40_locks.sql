@@ -499,21 +499,20 @@ BEGIN
 END
 $$;
 
--- Fail if the statement that calls a refresh may itself have changed tables of these views.
+-- Fail if the statement that calls a refresh may itself have changed tables of these views. Callers check that their
+-- transaction has changed anything at all, because a session then seldom needs this function.
 CREATE OR REPLACE FUNCTION idivm.refuse_mid_statement(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     callers text;
 BEGIN
-    IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
-        GET DIAGNOSTICS callers = PG_CONTEXT;
-        IF idivm.is_mid_statement(view_ids, callers) THEN
-            RAISE EXCEPTION 'a view cannot be refreshed by a statement that may have changed its tables'
-                USING ERRCODE = 'object_in_use',
-                      HINT = 'Refresh it after the statement; or create it WITH (maintain = eager), which shows '
-                             'each statement''s changes, or WITH (maintain = on_commit).';
-        END IF;
+    GET DIAGNOSTICS callers = PG_CONTEXT;
+    IF idivm.is_mid_statement(view_ids, callers) THEN
+        RAISE EXCEPTION 'a view cannot be refreshed by a statement that may have changed its tables'
+            USING ERRCODE = 'object_in_use',
+                  HINT = 'Refresh it after the statement; or create it WITH (maintain = eager), which shows '
+                         'each statement''s changes, or WITH (maintain = on_commit).';
     END IF;
 END
 $$;

@@ -343,10 +343,6 @@ BEGIN
             END IF;
         END;
     END IF;
-    IF cardinality(due) = cardinality(ordered) THEN
-        RETURN QUERY SELECT * FROM idivm.refresh_in_order(due, synchronous, behind, true, drifted => drifted);
-        RETURN;
-    END IF;
     RETURN QUERY SELECT * FROM idivm.refresh_among(ordered, due, synchronous, behind, true, drifted => drifted);
 END
 $$;

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.bench.measure import states_touched
 from orchestrator.errors import UnsupportedError
-from tests.strategies.test_ranked import DEEP, STAR, TABLES, THREE, changes, filled
+from tests.strategies.test_ranked import DEEP, STAR, TABLES, THREE, changes, filled, growing
 
 VIEWS = {
     "sums": f"{STAR} ORDER BY price + fee DESC LIMIT 4",
@@ -105,13 +105,7 @@ def test_a_read_costs_no_more_in_a_large_join(orc):
     orc.execute(TABLES)
     orc.create_view("top", TOP, strategy="viewtree")
     costs = []
-    for rows in (200, 2_000):
-        orc.execute(
-            f"INSERT INTO r SELECT i, 1, i FROM generate_series({rows // 10}, {rows}) AS i ON CONFLICT DO NOTHING;"
-            f" INSERT INTO s SELECT 1, i, i FROM generate_series({rows // 10}, {rows}) AS i ON CONFLICT DO NOTHING"
-        )
-        orc.refresh()
-        orc.connection.execute("VACUUM ANALYZE")
+    for _ in growing(orc):
         with orc.connection.transaction():
             before = states_touched(orc.connection)
             assert len(orc.connection.execute("SELECT * FROM top").fetchall()) == 5

@@ -32,28 +32,7 @@ NARROW = 256
 """The bytes of a joined row up to which all columns of the tables are stored, so that later views find theirs."""
 
 
-@contextmanager
-def provided(
-    connection: Connection[Any],
-    new: NewView,
-    names: Names,
-    schema: str,
-    define: Callable[[Connection[Any], NewView, Names], None],
-    create: Callable[[Connection[Any], NewView], catalog.ViewInfo],
-) -> Iterator[int | None]:
-    """Yield the ID of the view that stores the join of a new view. If the block fails, drop it if nobody reads it."""
-    view_id = _provide(connection, new, names, schema, define, create)
-    try:
-        yield view_id
-    except BaseException:
-        if view_id is not None:
-            with suppress(psycopg.Error), connection.transaction():
-                catalog_relations.keep_for_readers(connection, view_id)
-                connection.execute("SELECT idivm.drop_orphans()")
-        raise
-
-
-def _provide(
+def provide(
     connection: Connection[Any],
     new: NewView,
     names: Names,
@@ -90,6 +69,19 @@ def _provide(
         ),
     )
     return created.id
+
+
+@contextmanager
+def dropped_unless_read(connection: Connection[Any], view_id: int | None) -> Iterator[None]:
+    """Drop a view that stores a join if a block fails, so that nobody reads it."""
+    try:
+        yield
+    except BaseException:
+        if view_id is not None:
+            with suppress(psycopg.Error), connection.transaction():
+                catalog_relations.keep_for_readers(connection, view_id)
+                connection.execute("SELECT idivm.drop_orphans()")
+        raise
 
 
 def read(connection: Connection[Any], names: Names, view_id: int) -> None:

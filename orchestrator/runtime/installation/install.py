@@ -81,11 +81,12 @@ def create_view(
     readers = _readers_of(connection, replaced)
     replaced_ids = [replaced.id, *readers] if replaced else []
     schema, _ = schema_and_name(connection, relation)
-    with ExitStack() as stack:
-        provided = stack.enter_context(
-            common_joins.provided(connection, new, names, schema or "", define, create_view)
-        )
-        stack.enter_context(held(connection, view_id))
+    provided = common_joins.provide(connection, new, names, schema or "", define, create_view)
+    with (
+        common_joins.dropped_unless_read(connection, provided),
+        held(connection, view_id),
+        ExitStack() as stack,
+    ):
         # Writers of a synchronous view would wait for its lock, while this session waits for the writers.
         for at_rest in sorted(replaced_ids):
             if not modes.is_synchronous(connection, at_rest):
