@@ -48,7 +48,7 @@ def look_alike(columns: Iterable[Column], types: Mapping[str, ColumnType]) -> tu
 
 
 def have_one_look(columns: Iterable[Column], types: Mapping[str, ColumnType]) -> bool:
-    """Return whether equal values of these columns look the same in all of them, if they do in each.
+    """Return whether columns whose own equal values look the same also show each other's values in the same way.
 
     >>> price, fee = Column("price", "numeric(9,2)"), Column("fee", "numeric(5,2)")
     >>> have_one_look([price, fee], {}), have_one_look([price, Column("rate", "numeric(9,4)")], {})

@@ -127,7 +127,7 @@ class Apply:
     shape: str | None
     needs: tuple[str, ...]
     always: bool = False
-    """Whether the step also runs if none of these variables holds rows."""
+    """Whether the step runs even if all of these variables are empty."""
     fields: tuple[tuple[str, str], ...] = ()
     """The fields that are collected of a changed row, in the order of the shape: `old` or `new`,
     and the column."""

@@ -62,7 +62,7 @@ def relation_statements(names: Names, plan: MaintenancePlan) -> Iterator[Compose
 def create_state_view(
     names: Names, plan: MaintenancePlan, state: StateView, relation: Composable
 ) -> Composed:
-    """Return the statement that creates a view as it is in use: the content of an excerpt reads the function."""
+    """Return the statement that creates the final form of a view: the content of an excerpt calls the function."""
     if state.role == plan.program.content and plan.ranking is not None and plan.ranking.excerpt:
         return _show_excerpt(names, plan, relation)
     return emit.create_state_view(state, names, relation)
