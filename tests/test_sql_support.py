@@ -7,6 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from harness import TestServer
+from psycopg.conninfo import make_conninfo
 
 from orchestrator import support
 from orchestrator.api import Orchestrator, connect
@@ -31,7 +32,8 @@ def test_the_document_is_fresh_and_its_examples_are_maintained(
             assert {k: v for k, v in different.items() if v != ((), ())} == {}, change
     # PostgreSQL writes the views and functions that idivm made for the dump in its own way.
     with pg.database(migrated=False) as restored:
-        pg.restore(orc.connection.info.dsn, restored)
+        # An older pg_dump does not know the options of a newer library.
+        pg.restore(make_conninfo(restored, dbname=orc.connection.info.dbname), restored)
         with connect(restored) as copy:
             copy.refresh()
             assert all(report.equal for report in copy.check())
