@@ -211,18 +211,10 @@ def invalidate_drifted(connection: Connection[Any]) -> set[int]:
 
 
 def without_states(connection: Connection[Any], view_ids: Sequence[int]) -> list[int]:
-    """Return the views whose refreshes left the states behind the content, while no change waits for them.
-
-    The states of a view that was taken over wait for its first changes.
-    """
-    rows = connection.execute(
-        "SELECT w.view FROM idivm.watermarks w JOIN idivm.views v ON v.id = w.view"
-        " WHERE w.content_only AND w.refreshes > 0 AND w.view = ANY (%s) AND v.status = 'ready'"
-        " AND idivm.pending_changes(w.view) = 0"
-        " AND NOT EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = w.view)",
-        [list(view_ids)],
-    )
-    return [row[0] for row in rows.fetchall()]
+    """Return the views whose refreshes left the states behind the content, while no change waits for them."""
+    row = connection.execute("SELECT idivm.without_states(%s)", [list(view_ids)]).fetchone()
+    assert row is not None
+    return row[0]
 
 
 @dataclass(frozen=True)

@@ -273,3 +273,20 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 COMMENT ON FUNCTION idivm.is_due(integer[]) IS 'whether a refresh of these views has anything to do';
+
+-- Return those of the given views whose refreshes left the states behind the content, and which have nothing else to do.
+-- The states of a view that was taken over wait for its first changes.
+CREATE OR REPLACE FUNCTION idivm.without_states(view_ids integer[]) RETURNS integer[]
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    behind integer[] := ARRAY(
+        SELECT w.view FROM idivm.watermarks w JOIN idivm.views v ON v.id = w.view
+        WHERE w.content_only AND w.refreshes > 0 AND w.view = ANY (view_ids) AND v.status = 'ready'
+          AND NOT EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = w.view));
+BEGIN
+    RETURN ARRAY(SELECT id FROM unnest(behind) AS id WHERE id <> ALL (idivm.pending_views(behind)));
+END
+$$;
+COMMENT ON FUNCTION idivm.without_states(integer[]) IS
+    'those of the given views of which only the content is current, and which have no changes pending';

@@ -349,6 +349,27 @@ $$;
 COMMENT ON FUNCTION idivm.refresh_views(integer[]) IS
     'refreshes views and what they read, each with its own fate, in one cut';
 
+-- Compute the states of those of the given views that a refresh before `since` left behind the content. Otherwise, later
+-- refreshes with few changes would compute the content alone too, until they have lost enough time.
+CREATE OR REPLACE FUNCTION idivm.complete_states(view_ids integer[], since timestamptz) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    behind integer[] := ARRAY(
+        SELECT w.view FROM idivm.watermarks w
+        WHERE w.view = ANY (idivm.without_states(view_ids)) AND w.refreshed_at < since);
+BEGIN
+    IF behind <> '{}' THEN
+        PERFORM idivm.lock_apart(ARRAY(SELECT id FROM idivm.refresh_order(idivm.with_groups(behind)) AS id),
+                                 ARRAY(SELECT id FROM idivm.synchronous_views() AS id));
+        UPDATE idivm.views SET status = 'invalid' WHERE id = ANY (behind);
+        PERFORM idivm.refresh_views(behind);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.complete_states(integer[], timestamptz) IS
+    'computes the states that earlier refreshes left behind the contents of views that have nothing else to do';
+
 CREATE OR REPLACE FUNCTION idivm.refresh(VARIADIC names text[])
     RETURNS TABLE (view text, changed bigint, seconds double precision, error text)
     LANGUAGE plpgsql
@@ -407,12 +428,13 @@ COMMENT ON FUNCTION idivm.refresh(text[]) IS
     'refreshes the named views in the current transaction; CALL idivm.refresh_all(...) does not make writers wait';
 
 -- Refresh all views in one REPEATABLE READ transaction: no writer waits, and readers see one cut. Then collect logs in
--- separate transactions. If some views fail, this procedure fails after it has committed the others.
+-- separate transactions. Last, compute states that earlier calls left behind, while nothing waits for them. If some views fail, this procedure fails after it has committed the others.
 CREATE OR REPLACE PROCEDURE idivm.refresh_all(VARIADIC names text[] DEFAULT '{}')
     LANGUAGE plpgsql
 AS $$
 DECLARE
     ids pg_catalog.int4[];
+    wanted pg_catalog.int4[];
     tried pg_catalog.int4[] := '{}';
     failed pg_catalog.int4[] := '{}';
     failed_now pg_catalog.int4[];
@@ -424,6 +446,7 @@ DECLARE
     reasons pg_catalog.text[];
     state pg_catalog.text;
     any_waits pg_catalog.bool := EXISTS (SELECT FROM idivm.unplanned_views);
+    started pg_catalog.timestamptz := pg_catalog.clock_timestamp();
 BEGIN
     IF pg_catalog.cardinality(names) OPERATOR(pg_catalog.=) 0 THEN
         ids := ARRAY(SELECT v.id FROM idivm.views v
@@ -436,6 +459,7 @@ BEGIN
                      WHERE NOT (any_waits AND idivm.plan_at_refresh(n::pg_catalog.regclass)));
     END IF;
     ids := idivm.with_groups(ids);
+    wanted := ids;
     IF any_waits THEN
         PERFORM idivm.show_all_waiting(ARRAY(SELECT n::pg_catalog.regclass FROM pg_catalog.unnest(names) AS n));
     END IF;
@@ -486,6 +510,18 @@ BEGIN
         EXIT WHEN pg_catalog.cardinality(ids) OPERATOR(pg_catalog.=) 0;
         attempt := 0;
     END LOOP;
+    IF EXISTS (SELECT FROM idivm.watermarks w WHERE w.content_only AND w.refreshes OPERATOR(pg_catalog.>) 0) THEN
+        COMMIT;
+        SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+        BEGIN
+            PERFORM idivm.complete_states(wanted, started);
+        EXCEPTION WHEN serialization_failure THEN
+            -- Another session is refreshing these views.
+            NULL;
+        END;
+        COMMIT;
+        PERFORM idivm.announce_feeds(wanted);
+    END IF;
     IF pg_catalog.cardinality(failed) OPERATOR(pg_catalog.>) 0 THEN
         SELECT pg_catalog.array_agg(
                    pg_catalog.format(

@@ -309,8 +309,8 @@ COMMENT ON FUNCTION idivm.diff_seconds(integer, "char", double precision) IS
     'how many seconds a diff with so many lookups and rows is expected to take';
 
 -- Return whether a refresh that recomputes computes the content alone, and leaves the other states behind. Until they are
--- computed, no diff can be applied. The orchestrator and serve compute them when nothing else is to do. Otherwise, they are
--- computed as soon as the refreshes without them have lost four times as much as computing them takes: on average, a
+-- computed, no diff can be applied. The orchestrator, serve and idivm.refresh_all compute them when nothing else is to do.
+-- Otherwise, they are computed as soon as the refreshes without them have lost four times as much as computing them takes: on average, a
 -- refresh then takes at most a quarter longer than its query.
 CREATE OR REPLACE FUNCTION idivm.content_is_enough(view_id integer, query_work double precision, content_only boolean,
                                                    kind "char", accesses double precision) RETURNS boolean

@@ -63,6 +63,7 @@ REVOKE EXECUTE ON FUNCTION
     idivm.collect(integer),
     idivm.collect_source(integer, integer),
     idivm.collectable(integer[], integer),
+    idivm.complete_states(integer[], timestamptz),
     idivm.is_due(integer[]),
     idivm.note_turns(integer[]),
     idivm.refresh_views(integer[]),
@@ -79,7 +80,8 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA idivm TO %s', who);
     EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA idivm TO %s', who);
     EXECUTE format('GRANT EXECUTE ON FUNCTION idivm.refresh_views(integer[]), idivm.announce_feeds(integer[]), idivm.collect(integer),'
-                   ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer), idivm.work_of(integer[], integer[]), idivm.is_due(integer[]),'
+                   ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer),'
+                   ' idivm.complete_states(integer[], timestamptz), idivm.work_of(integer[], integer[]), idivm.is_due(integer[]),'
                    ' idivm.note_turns(integer[]), idivm.status_of_gate(integer), idivm.turn_logs(integer[], integer), idivm.view_status() TO %s', who);
 END
 $$;
