@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from costs import measured
 
 from orchestrator.catalog import readers as catalog_readers
 from orchestrator.deltascript.plan import ChangeKind
@@ -226,8 +227,7 @@ def test_what_a_query_goes_through_counts_where_it_is_computed_anew(orc):
     orc.create_view(
         "v", "SELECT r.id, count(*) AS n FROM r JOIN s ON s.k < r.k GROUP BY r.id", cache="off"
     )
-    orc.execute("DELETE FROM idivm.costs")
-    orc.execute("INSERT INTO idivm.costs (view, access_seconds) SELECT id, 1 FROM idivm.views")
+    measured(orc, access_seconds=1)
     orc.execute("UPDATE r SET k = k + 1 WHERE id <= 1100")
     asked = (
         "idivm.recompute_is_cheaper(id, 1.2e5)",
@@ -274,8 +274,7 @@ def test_a_diff_is_applied_where_a_recompute_would_write_the_states_anew(orc):
     )
     query = "SELECT c.class, sum(v) AS v FROM s JOIN c ON c.id = s.c GROUP BY c.class"
     orc.create_view("v", query, strategy="id", cache="on")
-    orc.execute("DELETE FROM idivm.costs")
-    orc.execute("INSERT INTO idivm.costs (view, row_seconds) SELECT id, 1e-4 FROM idivm.views")
+    measured(orc, row_seconds=1e-4)
     orc.execute("UPDATE c SET class = (class + 1) % 5 WHERE id <= 200")
     orc.refresh("v")
     recomputed = "SELECT recomputed FROM idivm.watermarks WHERE view = idivm.view_id('v')"
@@ -285,10 +284,7 @@ def test_a_diff_is_applied_where_a_recompute_would_write_the_states_anew(orc):
 
 def test_changes_are_read_only_if_reading_and_applying_them_pays_together(tables):
     tables.create_view("v", "SELECT k, sum(n) AS n FROM r GROUP BY k")
-    tables.execute(
-        "DELETE FROM idivm.costs;"
-        "INSERT INTO idivm.costs (view, row_seconds, access_seconds) SELECT id, 1e-6, 5e-6 FROM idivm.views"
-    )
+    measured(tables, row_seconds=1e-6, access_seconds=5e-6)
     # A change costs as much as 25 rows to read, and as much as 5 * 5 rows to apply.
     [(most, work)] = tables.execute(
         "SELECT idivm.most_pending(id, 1e6, 5), idivm.recompute_work(id, 1e6) FROM idivm.views"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from costs import measured
 from stepping import differences
 
 from orchestrator.deltascript import sizes
@@ -227,11 +228,7 @@ def query(request):
 
 def costs(orc, states: float, content: float) -> None:
     """Say what a row of a recompute takes, of all states and of the content alone, and an access almost nothing."""
-    orc.execute("DELETE FROM idivm.costs")
-    orc.execute(
-        "INSERT INTO idivm.costs (view, variant, row_seconds, content_row_seconds, access_seconds)"
-        f" SELECT id, strategy, {states}, {content}, 1e-12 FROM idivm.views"
-    )
+    measured(orc, row_seconds=states, content_row_seconds=content, access_seconds=1e-12)
 
 
 def content_only(orc) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from costs import measured
 from psycopg import sql
 from stepping import differences
 
@@ -96,6 +97,7 @@ def test_parallel_workers_evaluate_the_query(table, parallel, mode, strategy):
         "v", "SELECT k, max(n) AS m FROM t GROUP BY k", maintain=mode, strategy=strategy
     )
     table.create_view("above", "SELECT count(*) AS c FROM v WHERE m > 2")
+    measured(table, row_seconds=1e-12, access_seconds=1)
     table.execute("TRUNCATE created")
     for statement in (
         "BEGIN; TRUNCATE t; INSERT INTO t VALUES (1, 1, 5, NULL, 'x'); PREPARE TRANSACTION 'p'",

@@ -4,6 +4,7 @@ import threading
 
 import psycopg
 import pytest
+from costs import measured
 from psycopg import IsolationLevel
 
 from orchestrator.api import Orchestrator
@@ -730,14 +731,13 @@ def test_a_large_diff_goes_the_way_that_took_less(orc, recomputed):
     )
     for seconds, size in ((1.0, 2000), (1.0, 5)):
         by_access, by_row = (seconds, 1e-9) if recomputed else (1e-9, seconds)
-        orc.execute("DELETE FROM idivm.costs")
-        orc.execute(f"INSERT INTO idivm.costs SELECT id, {by_access}, {by_row} FROM idivm.views")
+        measured(orc, access_seconds=by_access, row_seconds=by_row)
         orc.execute(f"UPDATE r SET n = n + 1, k = 1 + (k + 1) % 50 WHERE id <= {size}")
         orc.refresh("v")
         [after] = orc.execute("SELECT access_seconds, row_seconds FROM idivm.costs")[0].rows
         # What a small diff takes is not measured, and a view recomputed tells of rows alone.
-        measured = after[0] not in (by_access, pytest.approx(0.9 * by_access))
-        assert measured == (size > 1000 and not recomputed)
+        is_measured = after[0] not in (by_access, pytest.approx(0.9 * by_access))
+        assert is_measured == (size > 1000 and not recomputed)
         assert all(report.equal for report in orc.check())
 
 
@@ -750,6 +750,7 @@ def test_a_large_diff_is_tried_before_its_price_is_known(orc):
     orc.create_view(
         "v", "SELECT s.id, sum(r.n) AS n FROM r JOIN s USING (k) GROUP BY s.id", cache="off"
     )
+    measured(orc, row_seconds=1)
     orc.execute("UPDATE r SET n = n + 1 WHERE id <= 60000")
     orc.refresh("v")
     assert orc.execute("SELECT access_seconds IS NOT NULL FROM idivm.costs")[0].rows == [(True,)]
