@@ -214,7 +214,7 @@ def without_states(connection: Connection[Any], view_ids: Sequence[int]) -> list
     """Return the views whose refreshes left the states behind the content, while no change waits for them."""
     row = connection.execute("SELECT idivm.without_states(%s)", [list(view_ids)]).fetchone()
     assert row is not None
-    return row[0]
+    return list(row[0])
 
 
 @dataclass(frozen=True)

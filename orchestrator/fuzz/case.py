@@ -223,6 +223,8 @@ class Case:
     """The time that idivm takes for the current time at the start; by default, the server's."""
     zone: str = ""
     """The time zone in which the views are created; by default, the server's."""
+    reserve: int | None = None
+    """How many rows plans store beyond needed first rows, whatever the statistics; by default, as many as always."""
 
 
 _KINDS: dict[str, type] = {

@@ -141,6 +141,7 @@ def drafted(
         rng.choice(("api", "api", "api", "sql", "schemas")),
         time=begun,
         zone=clock.choice(ZONES) if temporal else "",
+        reserve=Random(f"{seed} reserve").choice((None, 0, 1, 3)),
     )
     return case, schema.models
 

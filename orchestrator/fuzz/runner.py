@@ -45,7 +45,7 @@ from orchestrator.fuzz.plainly import plain_view, takes_long
 from orchestrator.fuzz.replay import Replicas
 from orchestrator.fuzz.script import view_statement
 from orchestrator.fuzz.steps import dials
-from orchestrator.fuzz.workspace import SLOW, drop_relation
+from orchestrator.fuzz.workspace import SLOW, drop_relation, reserving
 
 _TIMED_OUT = "57014"
 
@@ -79,11 +79,12 @@ class Runner(Acts):
         try:
             self.space.new_writer(self.settings)
             self.space.begin_at(case)
-            self._set_up(case)
-            for step, action in enumerate(case.steps):
-                self._take(step, action)
-            step = None
-            self._finish(case)
+            with reserving(case.reserve):
+                self._set_up(case)
+                for step, action in enumerate(case.steps):
+                    self._take(step, action)
+                step = None
+                self._finish(case)
             sound = True
         except NoAnswerError:
             self.outcome.counts["abandoned"] += 1

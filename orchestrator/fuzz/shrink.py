@@ -63,6 +63,7 @@ class _Shrinker:
         self.fewer(self.case.settings, lambda case, kept: replace(case, settings=kept))
         self.try_case(replace(self.case, end="api"))
         self.try_case(replace(self.case, zone=""))
+        self.try_case(replace(self.case, reserve=None))
         self.fewer(self.case.types, lambda case, kept: replace(case, types=kept))
         self.fewer(self.case.schemas, lambda case, kept: replace(case, schemas=kept))
         return self.case != before

@@ -25,6 +25,7 @@ from orchestrator.fuzz.plainly import plain_view
 from orchestrator.fuzz.steps.times import as_of, clock
 from orchestrator.runtime.diagnosis.answers import against, check_view
 from orchestrator.runtime.diagnosis.check import CheckResult
+from orchestrator.strategies.idiff import first_rows
 
 _PATIENCE = 30
 """The seconds after which a statement counts as hanging, unless PostgreSQL itself is as slow."""
@@ -354,3 +355,17 @@ class Workspace:
         connection.execute("SET LOCAL client_min_messages = warning")
         for schema in schemas:
             connection.execute(SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(Identifier(schema)))
+
+
+@contextmanager
+def reserving(reserve: int | None) -> Iterator[None]:
+    """Have plans store so many rows beyond needed first rows, also of parts that are known to be small."""
+    if reserve is None:
+        yield
+        return
+    before = first_rows.RESERVE, first_rows.SMALL
+    first_rows.RESERVE, first_rows.SMALL = str(reserve), 0.0
+    try:
+        yield
+    finally:
+        first_rows.RESERVE, first_rows.SMALL = before

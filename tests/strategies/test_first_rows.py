@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from costs import measured
 
 from orchestrator.deltascript.plan import CONTENT, StateTable
+from orchestrator.strategies.idiff import first_rows
 
 TABLES = """
     CREATE TABLE sales (id int PRIMARY KEY, store int NOT NULL, product int NOT NULL, amount numeric);
@@ -88,17 +90,99 @@ def test_changes_of_many_partitions_at_once(tables):
     assert all(report.equal for report in tables.check())
 
 
-def test_large_or_unknown_partitions_are_stored_for_spans(orc):
-    orc.execute(TABLES.replace("g % 20", "g % 2").replace("ANALYZE sales", ""))
-    orc.create_view("unknown", FIRST)
-    orc.execute("ANALYZE sales")
-    orc.create_view("large", FIRST)
-    assert roles(orc, "unknown") == roles(orc, "large") == {"window", CONTENT}
-    # Other conditions keep most rows.
-    orc.execute("UPDATE sales SET store = id % 20")
-    orc.execute("ANALYZE sales")
-    orc.create_view("others", FIRST.replace("1 >= nth", "1 <= nth"))
-    assert roles(orc, "others") == {"window", CONTENT}
+PREFIXES = {
+    "numbered": FIRST,
+    "ranked": """
+        SELECT store, id, amount, place FROM (
+            SELECT *, rank() OVER (PARTITION BY store ORDER BY amount DESC NULLS LAST) AS place FROM sales
+        ) AS ranked
+        WHERE place < 3 AND product > 9
+    """,
+    "of all": "SELECT * FROM (SELECT id, row_number() OVER (ORDER BY amount, id) AS n FROM sales) AS r WHERE n <= 4",
+    "first of each": "SELECT DISTINCT ON (store) store, id, amount FROM sales ORDER BY store, amount DESC, id",
+    "without a key": """
+        SELECT store, n FROM (
+            SELECT *, row_number() OVER (PARTITION BY store ORDER BY amount) AS n FROM lines
+        ) AS numbered
+        WHERE n <= 2
+    """,
+}
+"""Views whose partitions are too large to be read at each change."""
+
+LARGE = f"""
+    {TABLES.replace("g % 20", "g % 2")};
+    CREATE TABLE lines (store int, amount int);
+    INSERT INTO lines SELECT store, amount FROM sales
+"""
+
+OF_PREFIXES = (
+    "UPDATE sales SET amount = amount + 1 WHERE id = 300",
+    "UPDATE sales SET amount = -1 - id % 3 WHERE id % 400 = 0",
+    "DELETE FROM sales WHERE amount < 0",
+    "DELETE FROM sales WHERE id IN (SELECT id FROM sales ORDER BY amount, id LIMIT 40)",
+    "DELETE FROM sales WHERE id IN (SELECT id FROM sales ORDER BY amount DESC NULLS LAST, id LIMIT 40)",
+    "UPDATE sales SET store = 1 - store WHERE id % 97 < 3",
+    "INSERT INTO lines VALUES (0, 0), (0, 0), (1, 1)",
+    "UPDATE lines SET amount = amount + 1 WHERE amount < 2",
+    "DELETE FROM lines WHERE amount < 4 OR store = 1",
+    "UPDATE sales SET amount = 8 WHERE store = 1 AND amount IS NULL",
+    "DELETE FROM sales WHERE store = 0",
+    "INSERT INTO sales VALUES (9001, 0, 12, 5), (9002, 7, 12, NULL), (9003, 7, 12, NULL)",
+    "DELETE FROM sales WHERE id <> 9002",
+    "INSERT INTO sales SELECT g, g % 2, g % 77, g % 9 FROM generate_series(1, 900) AS g",
+    "TRUNCATE sales",
+)
+
+
+@pytest.mark.parametrize("strategy", ["id", "tuple"])
+@pytest.mark.parametrize("reserve", [0, 3])
+def test_prefixes_of_large_partitions(orc, strategy, reserve, monkeypatch):
+    """A part is read again when its prefix has become too short."""
+    monkeypatch.setattr(first_rows, "RESERVE", str(reserve))
+    orc.execute(LARGE)
+    for name, query in PREFIXES.items():
+        orc.create_view(f'"{name}"', query, strategy=strategy)
+        assert roles(orc, f'"{name}"') >= {"first", "total", CONTENT}, name
+    for change in OF_PREFIXES:
+        orc.execute(change)
+        orc.refresh()
+        assert all(report.equal for report in orc.check()), change
+
+
+def test_prefixes_are_read_and_not_partitions(orc):
+    orc.execute(LARGE)
+    for name, query in PREFIXES.items():
+        orc.create_view(f'"{name}"', query)
+        assert "window" not in roles(orc, f'"{name}"')
+    measured(orc, row_seconds=1)
+    orc.execute("DELETE FROM sales WHERE id IN (50, 51, 7)")
+    with orc.connection.transaction():
+        orc.connection.execute(
+            "SELECT * FROM idivm.refresh(VARIADIC %s)", [[f'"{name}"' for name in PREFIXES]]
+        )
+        [read] = orc.connection.execute(
+            "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'sales'"
+        ).fetchone()
+    assert read < 100
+    assert all(report.equal for report in orc.check())
+
+
+def test_all_ranks_are_stored_if_a_view_shows_most_rows(orc):
+    orc.execute(TABLES)
+    # The statistics of other partitions are unknown.
+    for number, query in enumerate(
+        (
+            FIRST.replace("1 >= nth", "1 <= nth"),
+            FIRST.replace("1 >= nth", "1001 >= nth").replace(
+                "BY store ORDER", "BY product % 2 ORDER"
+            ),
+            FIRST.replace("row_number()", "dense_rank()").replace(
+                "BY store ORDER", "BY product % 2 ORDER"
+            ),
+        )
+    ):
+        orc.create_view(f"v{number}", query)
+        assert roles(orc, f"v{number}") == {"window", CONTENT}
 
 
 def test_many_changes_share_partitions(tables):

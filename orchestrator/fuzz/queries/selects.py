@@ -258,17 +258,18 @@ def windowed_peers(g: Grammar, depth: int) -> Query:
 
 
 def first_of_each(g: Grammar, depth: int) -> Query:
-    """Return the first rows of each group, by a row number or rank in an inner query."""
+    """Return the first rows, mostly of each group, by a row number or rank in an inner query."""
     clause = g.sources.joined(depth)
     keys = g.keys(clause)
     if clause.order is None or not keys:
         return windowed_peers(g, depth)
     group, by = g.rng.choice(keys), g.rng.choice(keys)
-    number = SQL("{}() OVER (PARTITION BY {} ORDER BY {}{}{})").format(
+    parts = SQL("PARTITION BY {} ").format(group.sql) if g.chance(0.8) else SQL("")
+    number = SQL("{}() OVER ({}ORDER BY {}{}{})").format(
         *g.rng.choice(
             (
-                (SQL("row_number"), group.sql, by.sql, SQL(", "), clause.order),
-                (SQL("rank"), group.sql, by.sql, SQL(g.rng.choice(DIRECTIONS)), SQL("")),
+                (SQL("row_number"), parts, by.sql, SQL(", "), clause.order),
+                (SQL("rank"), parts, by.sql, SQL(g.rng.choice(DIRECTIONS)), SQL("")),
             )
         )
     )

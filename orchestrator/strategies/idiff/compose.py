@@ -49,12 +49,12 @@ from orchestrator.strategies.idiff import rules
 from orchestrator.strategies.idiff.bags import numbered, unnumbered
 from orchestrator.strategies.idiff.conditional import conditional_columns
 from orchestrator.strategies.idiff.failing import may_fail
-from orchestrator.strategies.idiff.merged import merged
-from orchestrator.strategies.idiff.picked import (
+from orchestrator.strategies.idiff.first_rows import (
     maintain_first_rows,
     moved_to_window,
     picks_first_rows,
 )
+from orchestrator.strategies.idiff.merged import merged
 from orchestrator.strategies.idiff.recursive import change_of_join
 from orchestrator.strategies.idiff.rules.base import (
     bag,
@@ -273,10 +273,10 @@ class _Composition:
 
         With `as_bag`, the caller needs the change of the plan as a bag.
         """
-        if has_rule(maintain, operator):
-            return self._store_once(operator, self._maintain)
         if picks_first_rows(operator, self.cardinality):
             return self._store_once(operator, self._maintain_first_rows)
+        if has_rule(maintain, operator):
+            return self._store_once(operator, self._maintain)
         if has_rule(refer, operator):
             [child] = operator.children
             stored = self._store_once(child, self._store_shared)
@@ -340,10 +340,11 @@ class _Composition:
         return maintain(self._over_bags(operator), self.composer, role)
 
     def _maintain_first_rows(self, operator: Operator, role: str = "") -> Operator:
-        selection = operator.with_children(tuple(map(self._over_bags, operator.children)))
-        return maintain_first_rows(
-            selection, self.composer, role or self.composer.name("first_rows")
-        )
+        [child] = operator.children
+        selects = not has_rule(maintain, operator)
+        below = self._over_bags(child) if selects else self._cache_or_bags(child, operator)
+        operator, role = operator.with_children((below,)), role or self.composer.name("first_rows")
+        return maintain_first_rows(operator, self.composer, self.cardinality, role)
 
     def _store_shared(self, operator: Operator) -> Operator:
         linear = self._linear(operator, as_bag=self.strategy == Strategy.TUPLE)
