@@ -120,6 +120,13 @@ class ForeignKey:
     target_columns: tuple[int, ...]
     validated: bool
     deferrable: bool
+    period: bool
+    """Whether the last column is a range that several rows of the other relation may cover together."""
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether each row without NULL refers to a row of the other relation, after each statement."""
+        return self.validated and not self.deferrable and not self.period
 
 
 _KINDS = {

@@ -183,7 +183,8 @@ BEGIN
             MESSAGE = format('the index %s uses the %s, which does not belong to a superuser, and every refresh would run it', index, code);
     END IF;
     INSERT INTO idivm.view_indexes AS known (relation, name, is_unique, definition, comment)
-    SELECT view, c.relname, i.indisunique,
+    -- The index of a key WITHOUT OVERLAPS is unique as that of a constraint alone.
+    SELECT view, c.relname, i.indisunique AND NOT i.indisexclusion,
            ltrim(described.text), obj_description(index, 'pg_class')
     FROM pg_index i
     JOIN pg_class c ON c.oid = i.indexrelid
@@ -432,7 +433,9 @@ BEGIN
         WHERE i.relation = view AND (s.place = 0 OR i.comment IS NOT NULL)
         ORDER BY s.place, i.name);
     IF idivm.kind_of(view) = 'TABLE' THEN
-        indexes := ARRAY(SELECT pg_get_indexdef(i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+        indexes := ARRAY(SELECT CASE WHEN i.indisexclusion THEN regexp_replace(pg_get_indexdef(i.indexrelid), '^CREATE UNIQUE ', 'CREATE ')
+                                     ELSE pg_get_indexdef(i.indexrelid) END
+                         FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
                          WHERE i.indrelid = view AND c.relname NOT LIKE '%\_idivm' ORDER BY i.indexrelid);
     END IF;
     released := idivm.exchange(view, 'MATERIALIZED VIEW', query, indexes);

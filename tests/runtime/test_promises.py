@@ -93,6 +93,26 @@ def test_a_better_key_may_come(orc, strategy):
     assert {name: differences(orc.connection, name) for name in "vwx"} == {n: [] for n in "vwx"}
 
 
+@pytest.mark.parametrize("other", ["WITHOUT OVERLAPS", "DEFERRABLE"])
+def test_a_weaker_key_replaces_a_key(orc, pg_version, other):
+    if pg_version < 18 and other != "DEFERRABLE":
+        pytest.skip("WITHOUT OVERLAPS exists from version 18 on")
+    orc.execute("CREATE TABLE t (id int4range, at daterange, n int, PRIMARY KEY (id, at))")
+    orc.execute("INSERT INTO t VALUES ('[1,2)', '[2020-01-01,2020-01-09)', 1)")
+    orc.create_view("v", "SELECT id, at, n FROM t WHERE n > 0", strategy="id")
+    keys = {"WITHOUT OVERLAPS": "(id, at WITHOUT OVERLAPS)", "DEFERRABLE": "(id, at) DEFERRABLE"}
+    orc.execute(f"ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY {keys[other]}")
+    [view] = orc.views()
+    assert "lost the key" in view.trouble
+    drifted = "SELECT idivm.looks_drifted(id), idivm.drifted_views(ARRAY[id]) = ARRAY[id] FROM idivm.views"
+    assert orc.execute(drifted)[0].rows == [(True, True)]
+    orc.refresh()
+    orc.execute("INSERT INTO t VALUES ('[2,3)', '[2020-01-01,2020-01-09)', 1); UPDATE t SET n = 2")
+    orc.refresh()
+    assert differences(orc.connection, "v") == []
+    assert not orc.view("v").plan.program.sources[0].keyed
+
+
 def test_plain_sql_is_told_what_to_do(orc):
     orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL); INSERT INTO t VALUES (1, 1)")
     orc.create_view("v", "SELECT sum(n) AS s FROM t", strategy="id")
