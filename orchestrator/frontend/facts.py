@@ -213,12 +213,13 @@ class Relation:
 
     @property
     def plan_keys(self) -> tuple[Key, ...]:
-        """The usable keys for a plan, starting with the key by which changes are captured."""
+        """The usable keys for a plan, starting with the key by which changes are captured.
+
+        If changes are captured without a key, they are captured by the first of these keys from now on.
+        """
         captured = self.captured_key
-        if captured is None:
-            return self.usable_keys
         if not captured:
-            return ()
+            return self.usable_keys
         return tuple(sorted(self.usable_keys, key=lambda key: captured != frozenset(key.columns)))
 
     def column(self, attnum: int) -> RelationColumn:

@@ -99,6 +99,18 @@ WHERE m.member = s.relation AND EXISTS (
                 AND to_jsonb(i.indkey[:i.indnkeyatts - 1]::smallint[]) = k));
 COMMENT ON VIEW idivm.broken_promises IS 'tables without a key or a NOT NULL that the plan of a view relies on';
 
+-- A table may lose its key, and receive it again or get another one.
+CREATE OR REPLACE VIEW idivm.other_keys AS
+SELECT v.id AS view, s.id AS source
+FROM idivm.views v
+CROSS JOIN LATERAL jsonb_array_elements(v.plan -> 'program' -> 'sources') AS p
+JOIN idivm.sources s ON s.relation = (p ->> 'oid')::oid
+WHERE p -> 'columns' @> '[{"in_key": true}]'
+  AND ARRAY(SELECT (c ->> 'attnum')::integer FROM jsonb_array_elements(p -> 'columns') AS c
+            WHERE (c ->> 'in_key')::boolean ORDER BY 1)
+      <> ARRAY(SELECT k.attnum::integer FROM idivm.source_columns k WHERE k.source = s.id AND k.in_key ORDER BY 1);
+COMMENT ON VIEW idivm.other_keys IS 'tables whose changes are captured by another key than the plan of a view relies on';
+
 -- Return a digest of the expression of a generated column that does not depend on names; NULL without an
 -- expression.
 CREATE OR REPLACE FUNCTION idivm.expression_digest(relation regclass, attnum smallint) RETURNS text
