@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -15,6 +16,8 @@ from stepping import until
 
 import orchestrator
 from orchestrator.api import Orchestrator
+from orchestrator.catalog import streams
+from orchestrator.catalog.loads import LOCK_CLASS
 from orchestrator.errors import CancelledError
 from orchestrator.runtime.serve import Server
 from orchestrator.session_locks import session_lock
@@ -46,9 +49,9 @@ def hasty(dsn: str) -> Any:
         yield connection
 
 
-def advisory(connection: Connection[Any]) -> list[Any]:
+def advisory(connection: Connection[Any], lock_class: int = 7001) -> list[Any]:
     return connection.execute(
-        "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND classid = 7001"
+        "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s::oid", [lock_class]
     ).fetchall()
 
 
@@ -69,6 +72,24 @@ def test_a_cancel_while_the_lock_is_taken(hasty: Hasty, late: bool, wait: bool) 
         pass
     assert advisory(hasty) == []
     assert notices == []
+
+
+@pytest.mark.parametrize(
+    "at", ["pg_advisory_lock", "SELECT batch", "DELETE FROM idivm.streams", "pg_advisory_unlock"]
+)
+@pytest.mark.parametrize("late", [False, True])
+def test_a_cancel_does_not_keep_a_stream(hasty: Hasty, at: str, late: bool) -> None:
+    """Neither while a stream is started, nor while it is removed."""
+    hasty.execute("CREATE TABLE t (id int)")
+    [relation] = hasty.execute("SELECT 't'::regclass::oid").fetchone() or ()
+    hasty.at, hasty.is_late = at, late
+    for _ in range(2):
+        with suppress(QueryCanceled), streams.started(hasty, "s", relation, "files"):
+            assert len(advisory(hasty, LOCK_CLASS)) == 1
+        assert advisory(hasty, LOCK_CLASS) == []
+    with suppress(QueryCanceled):
+        streams.remove(hasty, "s")
+    assert advisory(hasty, LOCK_CLASS) == []
 
 
 class Deaf(Connection[Any]):
