@@ -49,16 +49,22 @@ def session_lock(
     params: Sequence[Any] = (),
     *,
     wait: bool = True,
+    patience: str | None = None,
 ) -> Iterator[bool]:
     """Hold a lock of this session for a block outside of transactions. `key` is the lock's two numbers in SQL.
 
-    Yield whether it is held: without `wait`, another session may hold it.
+    Yield whether it is held: without `wait`, another session may hold it. Wait at most `patience` if that is given.
     """
     take = "SELECT pg_advisory_lock({})" if wait else "SELECT pg_try_advisory_lock({})"
     # A cancel may arrive just after the server took the lock.
     release = _RELEASE_IF_HELD
     try:
-        row = connection.execute(SQL(take).format(SQL(key)), params).fetchone()
+        if patience is None:
+            row = connection.execute(SQL(take).format(SQL(key)), params).fetchone()
+        else:
+            with connection.transaction():
+                connection.execute("SELECT set_config('lock_timeout', %s, true)", [patience])
+                row = connection.execute(SQL(take).format(SQL(key)), params).fetchone()
         is_held = wait or row == (True,)
         release = "SELECT pg_advisory_unlock({})" if is_held else ""
         yield is_held

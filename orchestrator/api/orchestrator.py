@@ -55,7 +55,7 @@ from orchestrator.runtime.installation.take_over import AdoptReport
 from orchestrator.runtime.monitoring import health
 from orchestrator.runtime.refresh import RefreshReport
 from orchestrator.runtime.serve import WORKERS, Event, Server
-from orchestrator.runtime.sessions import open_session
+from orchestrator.runtime.sessions import end_if_cancelled, open_session
 from orchestrator.runtime.side_by_side import Sessions
 from orchestrator.runtime.stream_rows import rows_read
 from orchestrator.runtime.unplanned import PlanReport
@@ -87,8 +87,10 @@ class Orchestrator(Loads, Subscriptions, Scheduling, Capturing):
 
     def run(self, script: str) -> Iterator[StatementResult]:
         """Run a script like `execute`, and yield the result of each statement when it is available."""
+        self._begin()
         for statement in parse_script(script):
             yield self._run(statement)
+            end_if_cancelled(self.connection)
 
     def create_view(
         self,
@@ -208,7 +210,11 @@ class Orchestrator(Loads, Subscriptions, Scheduling, Capturing):
             if names:
                 wanted = [self._dropped(parse_name(name)) for name in names]
                 dropped = [view for view in dropped if view in wanted]
-            return [self._restore(view) for view in dropped]
+            restored = []
+            for view in dropped:
+                end_if_cancelled(self.connection)
+                restored.append(self._restore(view))
+            return restored
 
     def _dropped(self, name: QualifiedName) -> DroppedView:
         result = catalog.dropped_view(self.connection, name.identifier)

@@ -18,14 +18,27 @@ from orchestrator import catalog
 from orchestrator.api.connecting import open_database, prepare_catalog
 from orchestrator.catalog import DroppedView, ViewInfo
 from orchestrator.catalog.search_path import PIN, pinned
-from orchestrator.errors import DatabaseError, IdivmError, UsageError, near_miss
+from orchestrator.errors import (
+    DatabaseError,
+    IdivmError,
+    UsageError,
+    is_interruption,
+    near_miss,
+)
 from orchestrator.frontend.statements import QualifiedName
 from orchestrator.runtime import progress, stream_rows, unplanned
 from orchestrator.runtime.errors import cascades, explained, unqualified
 from orchestrator.runtime.installation import install, replanning
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
 from orchestrator.runtime.progress import LOGGER, Progress
-from orchestrator.runtime.sessions import OwnSession, borrow, borrowed, open_session
+from orchestrator.runtime.sessions import (
+    IdivmSession,
+    OwnSession,
+    borrow,
+    borrowed,
+    cancel,
+    open_session,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +94,7 @@ class Session:
         """Cancel the operation of another thread on this orchestrator, which then raises `CancelledError`."""
         for connection in (self.connection, *self._workers):
             if not connection.closed:
-                connection.cancel_safe()
+                cancel(connection, safely=True)
 
     def prepare(self) -> None:
         """Install or upgrade idivm's catalog. Inside a transaction, this uses a separate connection."""
@@ -147,9 +160,15 @@ class Session:
         if writes:
             self._require_primary(doing)
         LOGGER.debug("%s", doing)
+        self._begin()
         with explained(doing), borrowed(self.connection), pinned(self.connection):
             self._require_catalog()
             yield
+
+    def _begin(self) -> None:
+        """Forget that an earlier call was cancelled."""
+        if isinstance(self.connection, IdivmSession):
+            self.connection.is_cancelled = False
 
     def _require_catalog(self) -> None:
         # `connect` has already prepared its database.
@@ -213,7 +232,7 @@ class Session:
                     self.connection, dropped, lambda new: self._initialiser(new, None)
                 )
         except DatabaseError as error:
-            raise DatabaseError(f"Restoring {dropped.name}: {error}") from error
+            raise type(error)(f"Restoring {dropped.name}: {error}") from error.__cause__
 
     def _tidy(self, names: Sequence[QualifiedName] = (), *, plan: bool = True) -> list[int]:
         """Follow changes by plain SQL: dropped tables, new partitions, replaced views.
@@ -238,6 +257,8 @@ class Session:
                 try:
                     self._restore(dropped)
                 except IdivmError as error:
+                    if is_interruption(error):
+                        raise
                     # The tables of the view may be created later.
                     replanning.warn(self.connection, str(error))
         ids = catalog.view_ids(self.connection, [name.identifier for name in names])

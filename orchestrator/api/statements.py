@@ -23,10 +23,12 @@ from orchestrator.frontend.statements import (
     AlterView,
     CreateIndex,
     CreateView,
+    DropIndex,
     DropView,
     Other,
     QualifiedName,
     RefreshView,
+    RenameIndex,
     Statement,
     parse_name,
 )
@@ -97,6 +99,10 @@ class Statements(Session):
             return self._pass_on(Other(statement.text, "REFRESH"))
         if isinstance(statement, CreateIndex):
             return self._create_index(statement)
+        if isinstance(statement, DropIndex):
+            return self._drop_index(statement)
+        if isinstance(statement, RenameIndex):
+            return self._rename_index(statement)
         return self._pass_on(statement)
 
     def _create(self, statement: CreateView, spark: SparkSession | None = None) -> ViewInfo:
@@ -224,10 +230,59 @@ class Statements(Session):
             oid = catalog.relation_oid(self.connection, statement.name.identifier)
             if oid is not None and catalog_take_over.is_maintained(self.connection, oid):
                 catalog_take_over.create_index(
-                    self.connection, oid, statement.definition, statement.index, statement.unique
+                    self.connection,
+                    oid,
+                    statement.definition,
+                    statement.index,
+                    statement.unique,
+                    statement.if_not_exists,
                 )
                 return StatementResult("CREATE INDEX", "CREATE INDEX")
         return self._pass_on(Other(statement.text, "CREATE"))
+
+    def _drop_index(self, statement: DropIndex) -> StatementResult:
+        """Drop indexes on the contents of maintained views, and other indexes as PostgreSQL does."""
+        if self._in_failed_transaction():
+            return self._pass_on(Other(statement.text, "DROP"))
+        with self._ours("Dropping an index"):
+            views = {name: self._view_with_index(name) for name in statement.names}
+            if any(oid is not None for oid in views.values()):
+                exists = SQL("IF EXISTS " if statement.if_exists else "")
+                tail = SQL(" CASCADE" if statement.cascade else "")
+                with self.connection.transaction():
+                    for name, oid in views.items():
+                        if oid is not None:
+                            catalog_take_over.drop_index(self.connection, oid, name.name)
+                            continue
+                        drop = SQL("DROP INDEX {}{}{}").format(exists, name.identifier, tail)
+                        with users_path(self.connection):
+                            self.connection.execute(drop)
+                return StatementResult("DROP INDEX", "DROP INDEX")
+        return self._pass_on(Other(statement.text, "DROP"))
+
+    def _rename_index(self, statement: RenameIndex) -> StatementResult:
+        """Rename an index on the content of a maintained view, or pass the statement on."""
+        name = statement.name
+        if self._in_failed_transaction():
+            return self._pass_on(Other(statement.text, "ALTER"))
+        with self._ours(f"Renaming {name}"):
+            oid = self._view_with_index(name)
+            if oid is not None:
+                catalog_take_over.rename_index(self.connection, oid, name.name, statement.renamed)
+                return StatementResult("ALTER INDEX", "ALTER INDEX")
+        return self._pass_on(Other(statement.text, "ALTER"))
+
+    def _view_with_index(self, name: QualifiedName) -> int | None:
+        """Return the maintained view with an index of this name, unless another relation has the name."""
+        if catalog.relation_oid(self.connection, name.identifier) is not None:
+            return None
+        views = catalog_take_over.views_with_index(self.connection, name.schema, name.name)
+        if len(views) > 1:
+            raise UsageError(
+                f"Several maintained views have an index {name}; name the view, as in"
+                f" SELECT idivm.drop_index('view', '{name.name}')."
+            )
+        return views[0] if views else None
 
     def _is_materialized(self, name: QualifiedName) -> bool:
         """Return whether a name means a materialized view of PostgreSQL."""

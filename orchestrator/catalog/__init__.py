@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         sources_without_capture,
         sources_without_their_key,
         stored_content,
+        take_key,
         trigger_arguments,
     )
     from orchestrator.catalog.views import (
@@ -125,6 +126,7 @@ __all__ = [
     "sources_without_capture",
     "sources_without_their_key",
     "stored_content",
+    "take_key",
     "take_settings",
     "trigger_arguments",
     "view_by_id",

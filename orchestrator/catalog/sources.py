@@ -282,6 +282,21 @@ def has_children(connection: Connection[Any], source_id: int) -> bool:
     return row is not None and bool(row[0])
 
 
+def take_key(connection: Connection[Any], source_id: int, key: Collection[int]) -> bool:
+    """Record the key of a source that had none. Return whether the table has this key, and no children."""
+    connection.execute("UPDATE idivm.sources SET keyed = true WHERE id = %s", [source_id])
+    connection.execute(
+        "UPDATE idivm.source_columns SET in_key = attnum = ANY (%s) WHERE source = %s",
+        [list(key), source_id],
+    )
+    if not has_children(connection, source_id) and not sources_without_their_key(
+        connection, [source_id]
+    ):
+        return True
+    clear_key(connection, source_id)
+    return False
+
+
 def clear_key(connection: Connection[Any], source_id: int) -> None:
     """Record that a source no longer has a key."""
     connection.execute("UPDATE idivm.sources SET keyed = false WHERE id = %s", [source_id])

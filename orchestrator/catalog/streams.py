@@ -13,7 +13,7 @@ from psycopg.errors import LockNotAvailable
 
 from orchestrator.catalog.loads import LOCK_CLASS
 from orchestrator.errors import NotFoundError, UsageError
-from orchestrator.session_locks import give_back, session_lock
+from orchestrator.session_locks import session_lock
 
 PATIENCE = "5s"
 """How long a session waits for another session that runs the same stream to end."""
@@ -68,8 +68,9 @@ class StreamStatus:
     loaded_at: datetime | None
 
 
-def start(connection: Connection[Any], name: str, table: int, source: str) -> Stream:
-    """Record a stream unless it exists, and lock it for this session.
+@contextmanager
+def started(connection: Connection[Any], name: str, table: int, source: str) -> Iterator[Stream]:
+    """Record a stream unless it exists, and lock it for this session while a block runs.
 
     A session whose process was killed may still end its last transaction, so the lock may take a moment.
     """
@@ -78,46 +79,41 @@ def start(connection: Connection[Any], name: str, table: int, source: str) -> St
         " ON CONFLICT (name) DO NOTHING",
         [name, table, source],
     )
-    stream = _locked(connection, name, PATIENCE)
-    # After the lock, because the session that held it may have recorded a batch.
-    row = connection.execute(
-        "SELECT batch, relation::oid, relation::text, %s::oid::regclass::text FROM idivm.streams WHERE id = %s",
-        [table, stream],
-    ).fetchone()
-    if row is None:
-        unlock(connection, stream)
-        raise NotFoundError(f"The stream {name} was removed meanwhile: start it again.")
-    batch, into, before, now = row
-    if into != table:
-        unlock(connection, stream)
-        if before.isdecimal():
+    with _locked(connection, name, PATIENCE) as stream:
+        # After the lock, because the session that held it may have recorded a batch.
+        row = connection.execute(
+            "SELECT batch, relation::oid, relation::text, %s::oid::regclass::text FROM idivm.streams WHERE id = %s",
+            [table, stream],
+        ).fetchone()
+        if row is None:
+            raise NotFoundError(f"The stream {name} was removed meanwhile: start it again.")
+        batch, into, before, now = row
+        if into != table and before.isdecimal():
             raise UsageError(
                 f"The stream {name} loaded a table that was dropped: remove the stream "
                 "(idivm stream remove) to load everything into the new table."
             )
-        raise UsageError(
-            f"The stream {name} loads {before}, not {now}: give this stream another name (--name)."
-        )
-    return Stream(stream, name, batch)
+        if into != table:
+            raise UsageError(
+                f"The stream {name} loads {before}, not {now}: give this stream another name (--name)."
+            )
+        yield Stream(stream, name, batch)
 
 
-def _locked(connection: Connection[Any], name: str, patience: str) -> int:
-    """Lock a stream for this session, and return its ID."""
+@contextmanager
+def _locked(connection: Connection[Any], name: str, patience: str) -> Iterator[int]:
+    """Lock a stream for this session while a block runs, and yield its ID."""
     row = connection.execute("SELECT id FROM idivm.streams WHERE name = %s", [name]).fetchone()
     if row is None:
         raise NotFoundError(f"There is no stream {name}: idivm stream list shows the streams.")
-    try:
-        with connection.transaction():
-            connection.execute("SELECT set_config('lock_timeout', %s, true)", [patience])
-            connection.execute("SELECT pg_advisory_lock(%s, -%s)", [LOCK_CLASS, row[0]])
-    except LockNotAvailable as error:
-        raise UsageError(f"Another session runs the stream {name}: stop it first.") from error
-    return int(row[0])
-
-
-def unlock(connection: Connection[Any], stream: int) -> None:
-    """Let other sessions run a stream."""
-    give_back(connection, "SELECT pg_advisory_unlock(%s, -%s)", [LOCK_CLASS, stream])
+    key = [LOCK_CLASS, row[0]]
+    lock = session_lock(connection, "%s::integer, -%s::integer", key, patience=patience)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lock)
+        except LockNotAvailable as error:
+            raise UsageError(f"Another session runs the stream {name}: stop it first.") from error
+        yield int(row[0])
 
 
 def last_batch(connection: Connection[Any], stream: int) -> int:
@@ -313,6 +309,5 @@ def remove(connection: Connection[Any], name: str) -> None:
             f"The rows of {name} are in files alone, so that it cannot go on without its stream: drop both"
             f" (idivm stream drop {name})."
         )
-    stream = _locked(connection, name, "1ms")
-    connection.execute("DELETE FROM idivm.streams WHERE id = %s", [stream])
-    unlock(connection, stream)
+    with _locked(connection, name, "1ms") as stream:
+        connection.execute("DELETE FROM idivm.streams WHERE id = %s", [stream])

@@ -12,7 +12,7 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable
 
 from orchestrator.catalog.relations import OWN_SCHEMAS
-from orchestrator.catalog.search_path import path_of
+from orchestrator.catalog.search_path import path_of, users_path
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,49 @@ def is_maintained(connection: Connection[Any], oid: int) -> bool:
 
 
 def create_index(
-    connection: Connection[Any], oid: int, definition: str, name: str | None, unique: bool
+    connection: Connection[Any],
+    oid: int,
+    definition: str,
+    name: str | None,
+    unique: bool,
+    if_not_exists: bool,
 ) -> None:
     """Create an index on the content of a maintained view. The user's search path resolves names."""
     connection.execute(
-        "SELECT idivm.create_index(%s::oid, %s, %s, %s, coalesce(%s, current_setting('search_path')))",
-        [oid, definition, name, unique, path_of(connection)],
+        "SELECT idivm.create_index(%s::oid, %s, %s, %s, coalesce(%s, current_setting('search_path')), %s)",
+        [oid, definition, name, unique, path_of(connection), if_not_exists],
     )
+
+
+def views_with_index(connection: Connection[Any], schema: str | None, name: str) -> list[int]:
+    """Return the maintained views, by OID, on whose content users have an index of this name.
+
+    Without a schema, these are views in the first schema of the user's search path that has any.
+    """
+    schemas = [schema]
+    if schema is None:
+        with users_path(connection):
+            row = connection.execute("SELECT pg_catalog.current_schemas(false)").fetchone()
+        assert row is not None
+        schemas = row[0]
+    rows = connection.execute(
+        "SELECT i.relation::oid, n.nspname FROM idivm.view_indexes i JOIN pg_class c ON c.oid = i.relation"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE i.name = %(name)s AND n.nspname = ANY (%(schemas)s)"
+        " ORDER BY array_position(%(schemas)s, n.nspname::text), i.relation",
+        {"name": name, "schemas": schemas},
+    ).fetchall()
+    return [oid for oid, namespace in rows if namespace == rows[0][1]]
+
+
+def drop_index(connection: Connection[Any], oid: int, name: str) -> None:
+    """Drop an index of users on the content of a maintained view."""
+    connection.execute("SELECT idivm.drop_index(%s::oid, %s)", [oid, name])
+
+
+def rename_index(connection: Connection[Any], oid: int, name: str, renamed: str) -> None:
+    """Rename an index of users on the content of a maintained view."""
+    connection.execute("SELECT idivm.rename_index(%s::oid, %s, %s)", [oid, name, renamed])
 
 
 def refuse_distrusted(connection: Connection[Any], view: Adoptable) -> None:

@@ -295,9 +295,7 @@ def views_to_replan(connection: Connection[Any], among: Sequence[int]) -> list[V
         " SELECT v.id, v.id = ANY (drift.among), EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id"
         " AND left(e.sqlstate, 2) IN ('42', '3F') AND e.sqlstate <> '42501')"
         " OR (v.plan ->> 'version')::integer IS DISTINCT FROM %s"
-        " OR EXISTS (SELECT FROM jsonb_array_elements(v.plan -> 'program' -> 'sources') AS p"
-        " JOIN idivm.sources s ON s.relation = (p ->> 'oid')::oid"
-        " WHERE NOT s.keyed AND p -> 'columns' @> '[{\"in_key\": true}]')"
+        " OR EXISTS (SELECT FROM idivm.other_keys o WHERE o.view = v.id)"
         " FROM drift, idivm.views v WHERE v.id = ANY (%s) AND v.status <> 'building'",
         [list(among), VERSION, list(among)],
     ).fetchall()

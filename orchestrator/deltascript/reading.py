@@ -73,7 +73,8 @@ def _read_log(program: Program, source: Source, step: ReadChanges | None, names:
     """
     known = names.sources[source.oid]
     read = step is not None and bool(step.classes)
-    keyed = read and bool(known.key)
+    # The table may have lost its key since the plan was made, or received one.
+    keyed = read and source.keyed and bool(known.key)
     unread = SQL("c.op <> 'I'") if step is not None and step.growing else _TRUNCATION
     counted = _into(_counts(unread), [SQL("FROM {};").format(_pending(known))])
     code = [

@@ -29,7 +29,7 @@ SECTIONS = {
         "first_rows",
     ),
     "Change feeds": ("changes", "advance", "forget_consumer"),
-    "Indexes of a view": ("create_index", "drop_index"),
+    "Indexes of a view": ("create_index", "drop_index", "rename_index"),
     "Covariances and models": (
         "covar",
         "categorical",

@@ -277,7 +277,8 @@ def _computed(column: RelationColumn, text_and_tree: tuple[str, str] | None) -> 
 
 def _keys(cursor: Any, oids: list[int]) -> Mapping[int, list[Key]]:
     # An index can enforce another kind of uniqueness: with another operator class, or bytewise
-    # although the column's collation treats different texts as equal. Such indexes are no keys.
+    # although the column's collation treats different texts as equal. Such indexes are no keys, nor
+    # are those of WITHOUT OVERLAPS (since version 18), whose rows exclude overlapping ranges.
     rows = cursor.execute(
         """
         SELECT i.indrelid, i.indexrelid AS index, c.relname AS name, i.indisprimary AS primary,
@@ -303,8 +304,9 @@ def _keys(cursor: Any, oids: list[int]) -> Mapping[int, list[Key]]:
             LEFT JOIN pg_opclass opc ON opc.oid = i.indclass[k.nth - 1]
             WHERE k.nth <= i.indnkeyatts
         ) AS used
-        WHERE i.indrelid = ANY (%s::oid[]) AND i.indisunique AND i.indimmediate AND i.indisvalid
-          AND i.indisready AND i.indpred IS NULL AND i.indexprs IS NULL AND used.sound
+        WHERE i.indrelid = ANY (%s::oid[]) AND i.indisunique AND NOT i.indisexclusion
+          AND i.indimmediate AND i.indisvalid AND i.indisready
+          AND i.indpred IS NULL AND i.indexprs IS NULL AND used.sound
         ORDER BY i.indrelid, i.indisprimary DESC, c.relname
         """,
         [oids],
@@ -369,15 +371,18 @@ def type_names(connection: Connection[Any], types: Collection[int]) -> dict[int,
 
 
 def _foreign_keys(cursor: Any, oids: list[int]) -> Mapping[int, list[ForeignKey]]:
-    # A reference to a partitioned table is also recorded for each of its partitions.
+    # A reference to a partitioned table is also recorded for each of its partitions. PERIOD and NOT
+    # ENFORCED exist since version 18.
     rows = cursor.execute(
         """
         SELECT k.conrelid, k.conname AS name, k.conkey AS columns, k.confrelid AS target,
                k.confkey AS target_columns, k.convalidated AS validated,
-               k.condeferrable AS deferrable
+               k.condeferrable AS deferrable,
+               coalesce((to_jsonb(k) ->> 'conperiod')::boolean, false) AS period
         FROM pg_constraint k
         LEFT JOIN pg_constraint above ON above.oid = k.conparentid
         WHERE k.contype = 'f' AND k.conrelid = ANY (%s::oid[])
+          AND (to_jsonb(k) -> 'conenforced') IS DISTINCT FROM 'false'::jsonb
           AND above.conrelid IS DISTINCT FROM k.conrelid
         ORDER BY k.conrelid, k.conname
         """,

@@ -60,7 +60,8 @@ def unique_indexes(connection: Connection[Any], table: int) -> list[UniqueIndex]
                 JOIN pg_opclass opc ON opc.oid = i.indclass[k - 1]
                 LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[k - 1]
             ) AS used
-            WHERE i.indrelid = %s::oid AND i.indisunique AND i.indisvalid AND used.sound
+            WHERE i.indrelid = %s::oid AND i.indisunique AND NOT i.indisexclusion AND i.indisvalid
+              AND used.sound
             ORDER BY i.indisprimary DESC, c.relname
             """,
             [table],

@@ -120,6 +120,13 @@ class ForeignKey:
     target_columns: tuple[int, ...]
     validated: bool
     deferrable: bool
+    period: bool
+    """Whether the last column is a range that several rows of the other relation may cover together."""
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether each row without NULL refers to a row of the other relation, after each statement."""
+        return self.validated and not self.deferrable and not self.period
 
 
 _KINDS = {
@@ -206,12 +213,13 @@ class Relation:
 
     @property
     def plan_keys(self) -> tuple[Key, ...]:
-        """The usable keys for a plan, starting with the key by which changes are captured."""
+        """The usable keys for a plan, starting with the key by which changes are captured.
+
+        If changes are captured without a key, they are captured by the first of these keys from now on.
+        """
         captured = self.captured_key
-        if captured is None:
-            return self.usable_keys
         if not captured:
-            return ()
+            return self.usable_keys
         return tuple(sorted(self.usable_keys, key=lambda key: captured != frozenset(key.columns)))
 
     def column(self, attnum: int) -> RelationColumn:

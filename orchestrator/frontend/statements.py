@@ -86,6 +86,26 @@ class CreateIndex:
     definition: str
     index: str | None = None
     unique: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropIndex:
+    """`DROP INDEX [CONCURRENTLY] [IF EXISTS] names`."""
+
+    text: str
+    names: tuple[QualifiedName, ...]
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True)
+class RenameIndex:
+    """`ALTER INDEX [IF EXISTS] name RENAME TO renamed`."""
+
+    text: str
+    name: QualifiedName
+    renamed: str
 
 
 @dataclass(frozen=True)
@@ -96,7 +116,9 @@ class Other:
     verb: str
 
 
-Statement: TypeAlias = CreateView | AlterView | DropView | RefreshView | CreateIndex | Other
+Statement: TypeAlias = (
+    CreateView | AlterView | DropView | RefreshView | CreateIndex | DropIndex | RenameIndex | Other
+)
 
 
 def parse_script(script: str) -> list[Statement]:
@@ -255,10 +277,14 @@ def _parse(script: str, tokens: list[Token]) -> Statement:
         if index := _create_index(reader, text):
             return index
     elif reader.take("DROP"):
+        if reader.take("INDEX"):
+            return _drop_index(reader, text) or Other(text, "DROP")
         reader.take("MATERIALIZED")
         if reader.take("VIEW"):
             return _drop_view(reader, text)
     elif reader.take("ALTER"):
+        if reader.take("INDEX"):
+            return _rename_index(reader, text) or Other(text, "ALTER")
         reader.take("MATERIALIZED")
         if reader.take("VIEW") and (altered := _alter_view(reader, text)):
             return altered
@@ -326,13 +352,38 @@ def _create_index(reader: _Reader, text: str) -> CreateIndex | None:
     if not reader.take("INDEX"):
         return None
     reader.take("CONCURRENTLY")
-    reader.take("IF", "NOT", "EXISTS")
-    index = None if reader.peek("ON") else reader.name()
+    if_not_exists = reader.take("IF", "NOT", "EXISTS")
+    index = None if reader.peek("ON") and not if_not_exists else reader.name()
     if not reader.take("ON"):
         return None
     reader.take("ONLY")
     name = reader.qualified_name()
-    return CreateIndex(text, name, reader.text(reader.at), index, unique)
+    return CreateIndex(text, name, reader.text(reader.at), index, unique, if_not_exists)
+
+
+def _drop_index(reader: _Reader, text: str) -> DropIndex | None:
+    reader.take("CONCURRENTLY")
+    if_exists = reader.take("IF", "EXISTS")
+    if reader.done:
+        return None
+    names = reader.qualified_names()
+    cascade = reader.take("CASCADE")
+    if not cascade:
+        reader.take("RESTRICT")
+    return DropIndex(text, names, if_exists, cascade) if reader.done else None
+
+
+def _rename_index(reader: _Reader, text: str) -> RenameIndex | None:
+    if reader.peek("ALL"):
+        return None
+    reader.take("IF", "EXISTS")
+    if reader.done:
+        return None
+    name = reader.qualified_name()
+    if not reader.take("RENAME", "TO") or reader.done:
+        return None
+    renamed = reader.name()
+    return RenameIndex(text, name, renamed) if reader.done else None
 
 
 def _alter_view(reader: _Reader, text: str) -> AlterView | None:

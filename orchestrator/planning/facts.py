@@ -165,7 +165,7 @@ def _statistics(
         use.relation.oid: tuple(
             (key.columns, key.target, key.target_columns)
             for key in use.relation.foreign_keys
-            if key.validated and key.target in tables
+            if key.validated and not key.period and key.target in tables
         )
         for use in uses
     }

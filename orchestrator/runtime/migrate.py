@@ -9,13 +9,15 @@ the same record.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from psycopg import Connection, sql
 from psycopg.errors import DuplicateSchema, InsufficientPrivilege, UndefinedTable
+from psycopg.pq import TransactionStatus
 
 from orchestrator.errors import MigrationError
 from orchestrator.resources import resource_folder
@@ -100,8 +102,7 @@ def migrate(connection: Connection[Any], wanted: Shipped | None = None) -> list[
         raise _unreadable(connection) from error
     if _is_current(catalog, wanted):
         return []
-    with connection.transaction():
-        _prepare(connection)
+    with _prepared(connection):
         # Another program may have applied everything while this one waited for the lock.
         catalog = _read(connection) if _has_catalog(connection) else _Catalog()
         if _is_current(catalog, wanted):
@@ -136,8 +137,7 @@ def take_module(connection: Connection[Any]) -> None:
     """Install the C forms if the server has them, this role may, and the setting allows it. Else install the
     SQL forms.
     """
-    with connection.transaction():
-        _prepare(connection)
+    with _prepared(connection):
         row = connection.execute(_NEEDS_SQL_FORMS).fetchone()
         wanted = shipped()
         if row is not None and row[0]:
@@ -160,8 +160,7 @@ def drop_module(connection: Connection[Any]) -> None:
 
     pg_upgrade checks that the new server has the module of every function in C.
     """
-    with connection.transaction():
-        _prepare(connection)
+    with _prepared(connection):
         for function, of_extension in connection.execute(_DROPPABLE).fetchall():
             # PostgreSQL itself wrote the name.
             name = sql.SQL(function)
@@ -259,14 +258,29 @@ def _missing(catalog: _Catalog, shipped: Sequence[Migration]) -> list[Migration]
     return list(shipped[len(catalog.applied) :])
 
 
-def _prepare(connection: Connection[Any]) -> None:
-    """Wait for other sessions that migrate, so that later queries read their result."""
-    # A fixed snapshot would be older than the wait for the lock.
-    connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-    # As in the script of an extension: no user's object may replace an object of PostgreSQL.
-    connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
-    connection.execute("SET LOCAL client_min_messages = warning")
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+@contextmanager
+def _prepared(connection: Connection[Any]) -> Iterator[None]:
+    """Wait for other sessions that migrate, and run a block in a transaction whose queries read their result."""
+    is_nested = connection.info.transaction_status != TransactionStatus.IDLE
+    with connection.transaction():
+        if not is_nested:
+            # A fixed snapshot would be older than the wait for the lock.
+            connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        # As in the script of an extension: no user's object may replace an object of PostgreSQL.
+        connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
+        before = connection.execute(
+            "SELECT current_setting('client_min_messages'), current_setting('check_function_bodies')"
+        ).fetchone()
+        connection.execute("SET LOCAL client_min_messages = warning")
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        yield
+        if is_nested:
+            # The end of a savepoint restores no setting.
+            connection.execute(
+                "SELECT set_config('client_min_messages', %s, true),"
+                " set_config('check_function_bodies', %s, true)",
+                before,
+            )
 
 
 def _bootstrap(connection: Connection[Any]) -> None:

@@ -14,7 +14,7 @@ from psycopg.errors import QueryCanceled
 from psycopg.pq import TransactionStatus
 
 from orchestrator.catalog.search_path import pin
-from orchestrator.errors import ServerError, UsageError
+from orchestrator.errors import CancelledError, ServerError, UsageError
 from orchestrator.session_locks import give_back
 
 
@@ -23,6 +23,8 @@ class IdivmSession(Connection[Any]):
 
     decode_in: Callable[[], Connection[Any] | None] | None = None
     """Gives the session that decodes the WAL for this one, if there is room: decoding empties a session's caches."""
+    is_cancelled = False
+    """Whether the call that uses the session was cancelled: work that goes on after errors ends then."""
 
     @contextmanager
     def transaction(
@@ -42,6 +44,22 @@ class IdivmSession(Connection[Any]):
 
 def _is_idle(connection: Connection[Any]) -> bool:
     return connection.info.transaction_status == TransactionStatus.IDLE
+
+
+def cancel(session: Connection[Any], *, safely: bool = False) -> None:
+    """Cancel the statement that runs in a session, and the work that would follow."""
+    if isinstance(session, IdivmSession):
+        session.is_cancelled = True
+    if safely:
+        session.cancel_safe()
+    else:
+        session.cancel()
+
+
+def end_if_cancelled(session: Connection[Any], reason: Exception | None = None) -> None:
+    """Raise an error if the call that uses a session was cancelled, also between two statements."""
+    if isinstance(session, IdivmSession) and session.is_cancelled:
+        raise CancelledError("The work was cancelled.") from reason
 
 
 class OwnSession(IdivmSession):
@@ -74,7 +92,7 @@ def end_early(running: Iterable[Future[Any]], sessions: Iterable[Connection[Any]
     while left := wait(left, timeout=0).not_done:
         for session in sessions:
             with suppress(psycopg.Error):
-                session.cancel()
+                cancel(session)
         wait(left, timeout=1)
 
 

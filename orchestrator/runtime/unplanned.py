@@ -25,6 +25,7 @@ from orchestrator.frontend.statements import QualifiedName
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.installation import install, replanning
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
+from orchestrator.runtime.sessions import end_if_cancelled
 from orchestrator.sqltext import SEARCH_PATH
 
 
@@ -45,6 +46,7 @@ def plan_views(
 ) -> Iterator[PlanReport]:
     """Plan views. If a view cannot be planned, leave it as it is and record the reason in the catalog."""
     for view in views:
+        end_if_cancelled(connection)
         name = catalog_unplanned.user_name(connection, view)
         try:
             planned = _plan(connection, view, initialiser)
@@ -52,6 +54,7 @@ def plan_views(
             # One error must not keep the other views from being planned and served.
             if connection.closed:
                 raise
+            end_if_cancelled(connection, error)
             reason = _reason(error)
             if not is_interruption(error):
                 catalog_unplanned.note_refusal(connection, view, reason)

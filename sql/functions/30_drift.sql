@@ -1,6 +1,7 @@
 -- Drift: whether the objects that a view reads still fit its plan.
 
--- Return whether a captured table has lost its key. A key with nullable columns is not a key.
+-- Return whether a captured table has lost its key. A key with nullable columns is not a key, nor is a deferrable key,
+-- which holds at commits alone, nor a key WITHOUT OVERLAPS, which excludes overlapping ranges.
 CREATE OR REPLACE FUNCTION idivm.key_is_gone(source integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -8,7 +9,7 @@ BEGIN
     RETURN (SELECT s.keyed AND (
         NOT EXISTS (
             SELECT FROM pg_index i
-            WHERE i.indrelid = s.relation AND i.indisunique AND i.indisvalid
+            WHERE i.indrelid = s.relation AND i.indisunique AND NOT i.indisexclusion AND i.indimmediate AND i.indisvalid
               AND i.indpred IS NULL AND i.indexprs IS NULL
               AND (SELECT array_agg(k ORDER BY k) FROM unnest(i.indkey[:i.indnkeyatts - 1]::smallint[]) AS k)
                   = (SELECT array_agg(c.attnum::smallint ORDER BY c.attnum)
@@ -93,10 +94,22 @@ WHERE m.member = s.relation AND EXISTS (
           SELECT FROM jsonb_array_elements(vs.keys) k
           WHERE NOT EXISTS (
               SELECT FROM pg_index i
-              WHERE i.indrelid = s.relation AND i.indisunique AND i.indimmediate AND i.indisvalid
+              WHERE i.indrelid = s.relation AND i.indisunique AND NOT i.indisexclusion AND i.indimmediate AND i.indisvalid
                 AND i.indpred IS NULL AND i.indexprs IS NULL
                 AND to_jsonb(i.indkey[:i.indnkeyatts - 1]::smallint[]) = k));
 COMMENT ON VIEW idivm.broken_promises IS 'tables without a key or a NOT NULL that the plan of a view relies on';
+
+-- A table may lose its key, and receive it again or get another one.
+CREATE OR REPLACE VIEW idivm.other_keys AS
+SELECT v.id AS view, s.id AS source
+FROM idivm.views v
+CROSS JOIN LATERAL jsonb_array_elements(v.plan -> 'program' -> 'sources') AS p
+JOIN idivm.sources s ON s.relation = (p ->> 'oid')::oid
+WHERE p -> 'columns' @> '[{"in_key": true}]'
+  AND ARRAY(SELECT (c ->> 'attnum')::integer FROM jsonb_array_elements(p -> 'columns') AS c
+            WHERE (c ->> 'in_key')::boolean ORDER BY 1)
+      <> ARRAY(SELECT k.attnum::integer FROM idivm.source_columns k WHERE k.source = s.id AND k.in_key ORDER BY 1);
+COMMENT ON VIEW idivm.other_keys IS 'tables whose changes are captured by another key than the plan of a view relies on';
 
 -- Return a digest of the expression of a generated column that does not depend on names; NULL without an
 -- expression.
@@ -217,7 +230,8 @@ BEGIN
         IF used.keyed AND NOT used.is_child THEN
             IF NOT EXISTS (
                 SELECT FROM pg_index i
-                WHERE i.indrelid = used.relation AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+                WHERE i.indrelid = used.relation AND i.indisunique AND NOT i.indisexclusion AND i.indimmediate
+                  AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
                   AND (SELECT count(*) = i.indnkeyatts AND bool_and(k.attnum = ANY (i.indkey[:i.indnkeyatts - 1]::smallint[]))
                        FROM idivm.source_columns k WHERE k.source = used.source AND k.in_key)
             ) THEN

@@ -572,6 +572,7 @@ DECLARE
     refusal text;
     why text;
     has_written boolean := pg_current_xact_id_if_assigned() IS NOT NULL;
+    excludes boolean := false;
 BEGIN
     -- idivm.drop_orphans() handles a view that a DROP ... CASCADE took apart. For a relation that is gone,
     -- has_table_privilege returns NULL.
@@ -631,7 +632,8 @@ BEGIN
         END IF;
     END IF;
     IF v.depends THEN
-        IF current_setting('constraint_exclusion') = 'on' THEN
+        excludes := current_setting('constraint_exclusion') = 'on';
+        IF excludes THEN
             -- The planner would evaluate constraints of all tables with the rights of the view's owner.
             PERFORM set_config('constraint_exclusion', 'partition', true);
         END IF;
@@ -639,6 +641,7 @@ BEGIN
         IF refusal IS NOT NULL AND by_writer THEN
             -- The write is still legal.
             PERFORM idivm.leave_behind(view_id, refusal);
+            PERFORM set_config('constraint_exclusion', 'on', true) WHERE excludes;
             RETURN NULL;
         ELSIF refusal IS NOT NULL THEN
             RAISE EXCEPTION '%', refusal USING ERRCODE = 'insufficient_privilege';
@@ -649,6 +652,7 @@ BEGIN
         obstacle := idivm.obstacle(view_id);
         IF obstacle.reason IS NOT NULL THEN
             PERFORM idivm.give_up(view_id, by_writer, obstacle.reason, obstacle.remedy);
+            PERFORM set_config('constraint_exclusion', 'on', true) WHERE excludes;
             RETURN NULL;
         END IF;
         v.recompute := true;
@@ -667,6 +671,9 @@ BEGIN
     done := idivm.run_program(view_id, v.mark, v.recompute, v.content_only);
     IF v.options ->> 'relation' = 'table' THEN
         PERFORM idivm.show_table(view_id, done.kind IS NOT DISTINCT FROM 'R');
+    END IF;
+    IF excludes THEN
+        PERFORM set_config('constraint_exclusion', 'on', true);
     END IF;
     IF v.failed_at IS NOT NULL THEN
         DELETE FROM idivm.view_errors e WHERE e.view = view_id;

@@ -125,6 +125,7 @@ DECLARE
                      WHERE vs.view = view_id AND vs.source = ANY (keyed_sources)
                        AND (NOT s.keyed OR idivm.key_is_gone(s.id)
                             OR c.relkind <> 'p' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)))
+             OR EXISTS (SELECT FROM idivm.other_keys o WHERE o.view = view_id AND o.source = ANY (keyed_sources))
             THEN 'a table that %s reads has lost its key'
         WHEN EXISTS (SELECT FROM idivm.broken_promises b WHERE b.view = view_id)
             THEN 'a table that %s reads has lost a key or a NOT NULL that its plan relies on'

@@ -173,7 +173,8 @@ AS $$
         LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
         WHERE k.place <= i.indnkeyatts
     ) AS key
-    WHERE i.indrelid = relation AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND key.is_shown
+    WHERE i.indrelid = relation AND i.indisunique AND NOT i.indisexclusion AND i.indisvalid
+      AND i.indpred IS NULL AND key.is_shown
       AND (i.indexprs IS NULL OR pg_get_expr(i.indexprs, i.indrelid) = 'true' AND i.indnatts = 1)
     ORDER BY i.indisprimary DESC, cardinality(key.positions), i.indexrelid LIMIT 1
 $$;

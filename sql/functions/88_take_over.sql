@@ -183,7 +183,8 @@ BEGIN
             MESSAGE = format('the index %s uses the %s, which does not belong to a superuser, and every refresh would run it', index, code);
     END IF;
     INSERT INTO idivm.view_indexes AS known (relation, name, is_unique, definition, comment)
-    SELECT view, c.relname, i.indisunique,
+    -- The index of a key WITHOUT OVERLAPS is unique as that of a constraint alone.
+    SELECT view, c.relname, i.indisunique AND NOT i.indisexclusion,
            ltrim(described.text), obj_description(index, 'pg_class')
     FROM pg_index i
     JOIN pg_class c ON c.oid = i.indexrelid
@@ -432,7 +433,9 @@ BEGIN
         WHERE i.relation = view AND (s.place = 0 OR i.comment IS NOT NULL)
         ORDER BY s.place, i.name);
     IF idivm.kind_of(view) = 'TABLE' THEN
-        indexes := ARRAY(SELECT pg_get_indexdef(i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+        indexes := ARRAY(SELECT CASE WHEN i.indisexclusion THEN regexp_replace(pg_get_indexdef(i.indexrelid), '^CREATE UNIQUE ', 'CREATE ')
+                                     ELSE pg_get_indexdef(i.indexrelid) END
+                         FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
                          WHERE i.indrelid = view AND c.relname NOT LIKE '%\_idivm' ORDER BY i.indexrelid);
     END IF;
     released := idivm.exchange(view, 'MATERIALIZED VIEW', query, indexes);
@@ -449,7 +452,7 @@ COMMENT ON FUNCTION idivm.release(regclass) IS 'turns a maintained view back int
 -- PostgreSQL prints.
 CREATE OR REPLACE FUNCTION idivm.create_index(
     view regclass, definition text, name name DEFAULT NULL, is_unique boolean DEFAULT false,
-    path text DEFAULT pg_catalog.current_setting('search_path'))
+    path text DEFAULT pg_catalog.current_setting('search_path'), if_not_exists boolean DEFAULT false)
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -463,7 +466,13 @@ BEGIN
     PERFORM idivm.refuse_guest('index', view);
     IF idivm.kind_of(view) = 'TABLE' THEN
         PERFORM set_config('search_path', path, true);
-        EXECUTE format('CREATE %sINDEX %s ON %s %s', CASE WHEN is_unique THEN 'UNIQUE ' END, quote_ident(create_index.name), view, definition);
+        EXECUTE format('CREATE %sINDEX %s%s ON %s %s', CASE WHEN is_unique THEN 'UNIQUE ' END,
+                       CASE WHEN if_not_exists THEN 'IF NOT EXISTS ' END, quote_ident(create_index.name), view, definition);
+        RETURN;
+    END IF;
+    IF if_not_exists AND EXISTS (SELECT FROM idivm.view_indexes i WHERE i.relation = view AND i.name = create_index.name) THEN
+        RAISE NOTICE USING ERRCODE = 'duplicate_table',
+            MESSAGE = format('relation "%s" already exists, skipping', create_index.name);
         RETURN;
     END IF;
     EXECUTE format('CREATE TABLE idivm_load.%I (%s)', view::oid || '_columns', columns);
@@ -494,7 +503,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION idivm.create_index(regclass, text, name, boolean, text) IS
+COMMENT ON FUNCTION idivm.create_index(regclass, text, name, boolean, text, boolean) IS
     'creates an index on the content of a view; new plans keep the index';
 
 CREATE OR REPLACE FUNCTION idivm.drop_index(view regclass, name name) RETURNS void
@@ -516,3 +525,28 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.drop_index(regclass, name) IS 'drops an index that idivm.create_index created';
+
+CREATE OR REPLACE FUNCTION idivm.rename_index(view regclass, name name, new_name name) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view_id integer := idivm.own_view(view);
+BEGIN
+    PERFORM idivm.refuse_guest('index', view);
+    IF EXISTS (SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = view AND c.relname = rename_index.name) THEN
+        EXECUTE format('ALTER INDEX %s.%I RENAME TO %I',
+                       (SELECT c.relnamespace::regnamespace FROM pg_class c WHERE c.oid = view), name, new_name);
+        RETURN;
+    END IF;
+    IF EXISTS (SELECT FROM idivm.view_indexes i WHERE i.relation = view AND i.name = new_name) THEN
+        RAISE duplicate_table USING MESSAGE = format('%s has an index %I already', view, new_name);
+    END IF;
+    UPDATE idivm.view_indexes i SET name = new_name WHERE i.relation = view AND i.name = rename_index.name;
+    IF NOT FOUND THEN
+        RAISE undefined_object USING MESSAGE = format('%s has no index %I of its users', view, name);
+    END IF;
+    EXECUTE format('ALTER INDEX IF EXISTS idivm_state.%I RENAME TO %I',
+                   left(name::text, 50) || '_' || view_id, left(new_name::text, 50) || '_' || view_id);
+END
+$$;
+COMMENT ON FUNCTION idivm.rename_index(regclass, name, name) IS 'renames an index that idivm.create_index created';

@@ -112,6 +112,12 @@ def test_unfold_passes_down_what_was_given() -> None:
     assert seen == [0, 1, 2, 2, 1, 2]
 
 
+def test_an_operator_equals_only_operators() -> None:
+    for other in (None, 1, "scan", DEVICES):
+        assert joined() != other and other != joined()
+    assert joined() == joined()
+
+
 def test_every_operator_is_rebuilt_from_its_inputs() -> None:
     for operator in walk(running_example().root):
         assert operator.with_children(operator.children) == operator

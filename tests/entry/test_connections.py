@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -18,7 +19,7 @@ from stepping import until
 
 import idivm
 from orchestrator.api import Orchestrator
-from orchestrator.errors import DatabaseError, ServerError, UsageError
+from orchestrator.errors import DatabaseError, IdivmError, ServerError, UsageError
 
 TOTALS = "SELECT k, sum(n) AS s FROM shop.t GROUP BY k"
 
@@ -138,6 +139,61 @@ def test_a_transaction_of_somebody_else_holds_everything(shop: str) -> None:
             assert connection.info.transaction_status == TransactionStatus.INTRANS
         [report] = orchestrator.plan()
         assert report.strategy == "id"
+
+
+ODD = {
+    "constraint_exclusion": "on",
+    "check_function_bodies": "off",
+    "client_min_messages": "info",
+    "plan_cache_mode": "force_custom_plan",
+    "enable_seqscan": "off",
+    "enable_nestloop": "off",
+    "enable_indexscan": "off",
+    "extra_float_digits": "0",
+    "join_collapse_limit": "3",
+    "max_parallel_workers_per_gather": "1",
+    "lock_timeout": "17s",
+    "row_security": "off",
+}
+"""Settings that idivm changes for statements of its own."""
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize("accelerate", ["on", "off"])
+def test_the_settings_of_a_transaction_stay_as_they_are(
+    shop: str, level: str, accelerate: str
+) -> None:
+    query = "SELECT name, setting FROM pg_settings WHERE name <> 'default_text_search_config'"
+    with psycopg.connect(shop, autocommit=True) as own:
+        orc = Orchestrator(own)
+        own.execute(
+            "CREATE FUNCTION shop.twice(n int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 2 * n';"
+            "CREATE VIEW shop.plain AS SELECT k, shop.twice(n) AS n FROM shop.t"
+        )
+        orc.execute("CREATE VIEW shop.late AS SELECT k, sum(n) AS s FROM shop.plain GROUP BY k")
+        orc.execute(
+            "CREATE VIEW shop.high WITH (maintain = eager) AS SELECT max(n) FROM shop.plain"
+        )
+        own.execute(f"SET idivm.accelerate = {accelerate}")
+        for broken in (False, True):
+            own.execute(f"BEGIN ISOLATION LEVEL {level}")
+            for name, value in ODD.items():
+                own.execute(f"SET LOCAL {name} = '{value}'")  # type: ignore[arg-type]
+            if broken:
+                own.execute("ALTER TABLE shop.t DROP CONSTRAINT t_pkey")
+            before = own.execute(query).fetchall()
+            for act in (
+                lambda: own.execute("UPDATE shop.t SET n = n + 1"),
+                lambda: own.execute("SELECT * FROM idivm.refresh('shop.late')"),
+                lambda: orc.refresh("shop.late"),
+                lambda: orc.explain("shop.late"),
+                lambda: orc.doctor(contents=False),
+            ):
+                with suppress(IdivmError):
+                    act()
+                assert own.info.transaction_status == TransactionStatus.INTRANS
+                assert set(own.execute(query).fetchall()) ^ set(before) == set()
+            own.execute("ROLLBACK")
 
 
 def test_a_connection_of_a_pool_goes_back_in_working_order(shop: str) -> None:

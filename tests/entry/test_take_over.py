@@ -289,6 +289,50 @@ def test_indexes_on_a_view_survive_new_plans(orc: Orchestrator) -> None:
     assert orphans(orc.connection) == []
 
 
+@pytest.mark.parametrize("relation", ["view", "table"])
+def test_indexes_that_exist_or_do_not(orc: Orchestrator, relation: str) -> None:
+    notices: list[str] = []
+    orc.on_notice = notices.append
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int); CREATE INDEX ti ON t (n)")
+    orc.execute(f"CREATE VIEW v WITH (relation = {relation}) AS SELECT id, n FROM t")
+
+    def indexes() -> list[str]:
+        found = orc.connection.execute(
+            "SELECT regexp_replace(indexname, '_[0-9]+$', '') FROM pg_indexes"
+            " WHERE indexname ~ '^(vi|wi|ti)(_[0-9]+)?$' ORDER BY 1"
+        )
+        return [name for (name,) in found]
+
+    for _ in range(2):
+        orc.execute("CREATE INDEX CONCURRENTLY IF NOT EXISTS vi ON v (n)")
+        assert indexes() == ["ti", "vi"]
+    assert notices[-1] == 'relation "vi" already exists, skipping'
+    with pytest.raises(IdivmError, match="already"):
+        orc.execute("CREATE UNIQUE INDEX vi ON v (n)")
+    with pytest.raises(IdivmError, match="syntax error"):
+        orc.execute("CREATE INDEX IF NOT EXISTS ON v (n)")
+    orc.execute("ALTER INDEX vi RENAME TO wi; ALTER INDEX IF EXISTS vi RENAME TO x")
+    assert indexes() == ["ti", "wi"]
+    orc.execute(
+        "CREATE OR REPLACE VIEW v WITH (relation = view) AS SELECT id, n, n + 1 AS m FROM t"
+    )
+    assert indexes() == ["ti", "wi"]
+    orc.execute("DROP INDEX IF EXISTS nothing, public.wi, ti RESTRICT")
+    assert indexes() == []
+    assert 'index "nothing" does not exist, skipping' in notices
+    orc.execute("DROP INDEX IF EXISTS wi")
+    with pytest.raises(IdivmError, match='index "wi" does not exist'):
+        orc.execute("DROP INDEX wi")
+    orc.execute(
+        "CREATE INDEX vi ON v (n); CREATE VIEW w AS SELECT n FROM t; CREATE INDEX vi ON w (n)"
+    )
+    with pytest.raises(IdivmError, match="Several maintained views have an index"):
+        orc.execute("DROP INDEX vi")
+    with orc.connection.transaction():
+        orc.execute("SELECT idivm.drop_index('w', 'vi'); DROP INDEX vi")
+    assert indexes() == []
+
+
 def test_a_view_is_described_by_a_comment(orc: Orchestrator) -> None:
     def comment() -> str | None:
         text: str | None = orc.execute("SELECT obj_description('v'::regclass)")[0].rows[0][0]

@@ -11,6 +11,7 @@ from psycopg.sql import SQL
 
 from orchestrator.frontend import catalog
 from orchestrator.frontend.analysis import INTERNAL, Analysis, analyse
+from orchestrator.frontend.constraints import unique_indexes
 from orchestrator.frontend.facts import Relation
 
 Connection = psycopg.Connection[Any]
@@ -364,6 +365,25 @@ def test_an_unvalidated_not_null_promises_nothing(connection: Connection, pg_ver
     table = relation(connection, "n")
     assert [column.not_null for column in table.columns] == [False, True]
     assert [key.columns for key in table.usable_keys] == [(2,)]
+
+
+def test_constraints_on_ranges_are_neither_keys_nor_foreign_keys(
+    connection: Connection, pg_version: int
+) -> None:
+    if pg_version < 18:
+        pytest.skip("WITHOUT OVERLAPS and PERIOD exist from version 18 on")
+    connection.execute("""
+        CREATE TABLE p (id int4range, at daterange, PRIMARY KEY (id, at WITHOUT OVERLAPS));
+        CREATE TABLE c (id int4range, at daterange NOT NULL, UNIQUE (id, at WITHOUT OVERLAPS),
+                        FOREIGN KEY (id, PERIOD at) REFERENCES p (id, PERIOD at))
+    """)
+    tables = [relation(connection, name) for name in "pc"]
+    assert [table.keys for table in tables] == [(), ()]
+    assert [unique_indexes(connection, table.oid) for table in tables] == [[], []]
+    [reference] = tables[1].foreign_keys
+    assert reference.period and not reference.is_trusted
+    connection.execute("ALTER TABLE p ADD UNIQUE (id, at)")
+    assert [key.columns for key in relation(connection, "p").keys] == [(1, 2)]
 
 
 def test_what_cannot_be_captured(connection: Connection) -> None:

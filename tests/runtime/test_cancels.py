@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 import pytest
+from interrupting import interrupted
 from psycopg import Connection
 from psycopg.errors import QueryCanceled
 from stepping import until
 
 import orchestrator
+from orchestrator.api import Orchestrator
+from orchestrator.catalog import streams
+from orchestrator.catalog.loads import LOCK_CLASS
+from orchestrator.errors import CancelledError
 from orchestrator.runtime.serve import Server
 from orchestrator.session_locks import session_lock
 
@@ -42,9 +49,9 @@ def hasty(dsn: str) -> Any:
         yield connection
 
 
-def advisory(connection: Connection[Any]) -> list[Any]:
+def advisory(connection: Connection[Any], lock_class: int = 7001) -> list[Any]:
     return connection.execute(
-        "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND classid = 7001"
+        "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s::oid", [lock_class]
     ).fetchall()
 
 
@@ -65,6 +72,24 @@ def test_a_cancel_while_the_lock_is_taken(hasty: Hasty, late: bool, wait: bool) 
         pass
     assert advisory(hasty) == []
     assert notices == []
+
+
+@pytest.mark.parametrize(
+    "at", ["pg_advisory_lock", "SELECT batch", "DELETE FROM idivm.streams", "pg_advisory_unlock"]
+)
+@pytest.mark.parametrize("late", [False, True])
+def test_a_cancel_does_not_keep_a_stream(hasty: Hasty, at: str, late: bool) -> None:
+    """Neither while a stream is started, nor while it is removed."""
+    hasty.execute("CREATE TABLE t (id int)")
+    [relation] = hasty.execute("SELECT 't'::regclass::oid").fetchone() or ()
+    hasty.at, hasty.is_late = at, late
+    for _ in range(2):
+        with suppress(QueryCanceled), streams.started(hasty, "s", relation, "files"):
+            assert len(advisory(hasty, LOCK_CLASS)) == 1
+        assert advisory(hasty, LOCK_CLASS) == []
+    with suppress(QueryCanceled):
+        streams.remove(hasty, "s")
+    assert advisory(hasty, LOCK_CLASS) == []
 
 
 class Deaf(Connection[Any]):
@@ -105,3 +130,47 @@ def test_serve_ends_though_a_cancel_came_too_early(dsn: str) -> None:
         stop.set()
         thread.join(30)
         assert not thread.is_alive()
+
+
+TABLE = "CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1)"
+SOON = "SELECT idivm.create_view('{}', 'SELECT n, count(*) AS c FROM t GROUP BY n')"
+VIEW = "CREATE VIEW {} AS SELECT n, count(*) AS c FROM t GROUP BY n"
+REPLACED = [VIEW.format(name).replace("VIEW", "OR REPLACE VIEW") for name in "ab"]
+
+WHOLE: dict[str, tuple[list[str], str, Callable[[Orchestrator], object]]] = {
+    "plan": ([SOON.format("a"), SOON.format("b")], "CREATE VIEW", lambda orc: orc.plan()),
+    "refresh": ([SOON.format("a"), SOON.format("b")], "CREATE VIEW", lambda orc: orc.refresh()),
+    "doctor": (
+        [VIEW.format("a"), VIEW.format("b"), "DELETE FROM idivm.watermarks"],
+        "UPDATE idivm.views SET strategy",
+        lambda orc: orc.doctor(),
+    ),
+    "script": ([], "ANALYZE", lambda orc: orc.execute("; ".join(REPLACED))),
+    "restore": (
+        [VIEW.format("a"), VIEW.format("b"), "DROP TABLE t CASCADE", TABLE],
+        "CREATE VIEW",
+        lambda orc: orc.restore(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("late", [False, True])
+def test_a_cancel_ends_the_whole_call(orc: Orchestrator, name: str, late: bool) -> None:
+    """It reaches a statement of the first view, or comes between two statements."""
+    before, seen, act = WHOLE[name]
+    orc.execute(TABLE)
+    for statement in before:
+        orc.execute(statement)
+
+    def has_come(_: int, text: str) -> bool:
+        if orc.connection.is_cancelled or seen not in text:
+            return False
+        orc.connection.is_cancelled = True
+        return not late
+
+    with pytest.raises(CancelledError), interrupted(has_come):
+        act(orc)
+    assert len(orc.views()) <= (2 if name == "doctor" else 1)
+    act(orc)
+    assert [report.equal for report in orc.check()] == [True, True]

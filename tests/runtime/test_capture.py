@@ -44,9 +44,16 @@ def net(orc, role):
             "(SELECT mark FROM idivm.watermarks WHERE view = %s))",
             [view],
         ).fetchall()
-        return sorted(rows, key=str)
+        return sorted(paired(rows) if table == "t" else rows, key=str)
 
     return net_of
+
+
+def paired(rows):
+    """The net effect with old and new row of a key together."""
+    sides = [{image["id"]: image for *images, _ in rows if (image := images[n])} for n in (0, 1)]
+    assert len(sides[0]) + len(sides[1]) == len(rows)
+    return [(*(side.get(key) for side in sides), 1) for key in sides[0].keys() | sides[1].keys()]
 
 
 def ids(rows):

@@ -93,6 +93,82 @@ def test_a_better_key_may_come(orc, strategy):
     assert {name: differences(orc.connection, name) for name in "vwx"} == {n: [] for n in "vwx"}
 
 
+@pytest.mark.parametrize("other", ["WITHOUT OVERLAPS", "DEFERRABLE"])
+def test_a_weaker_key_replaces_a_key(orc, pg_version, other):
+    if pg_version < 18 and other != "DEFERRABLE":
+        pytest.skip("WITHOUT OVERLAPS exists from version 18 on")
+    orc.execute("CREATE TABLE t (id int4range, at daterange, n int, PRIMARY KEY (id, at))")
+    orc.execute("INSERT INTO t VALUES ('[1,2)', '[2020-01-01,2020-01-09)', 1)")
+    orc.create_view("v", "SELECT id, at, n FROM t WHERE n > 0", strategy="id")
+    keys = {"WITHOUT OVERLAPS": "(id, at WITHOUT OVERLAPS)", "DEFERRABLE": "(id, at) DEFERRABLE"}
+    orc.execute(f"ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY {keys[other]}")
+    [view] = orc.views()
+    assert "lost the key" in view.trouble
+    drifted = "SELECT idivm.looks_drifted(id), idivm.drifted_views(ARRAY[id]) = ARRAY[id] FROM idivm.views"
+    assert orc.execute(drifted)[0].rows == [(True, True)]
+    orc.refresh()
+    orc.execute("INSERT INTO t VALUES ('[2,3)', '[2020-01-01,2020-01-09)', 1); UPDATE t SET n = 2")
+    orc.refresh()
+    assert differences(orc.connection, "v") == []
+    assert not orc.view("v").plan.program.sources[0].keyed
+
+
+KEYLESS = {"deferred": {}, "eager": {"maintain": "eager"}, "on_read": {"maintain": "on_read"}}
+
+
+@pytest.mark.parametrize("accelerate", ["on", "off"])
+@pytest.mark.parametrize("maintain", KEYLESS)
+def test_a_key_that_a_captured_table_gets_is_used(orc, maintain, accelerate):
+    """Views that were planned without it stay right, also with rows pending from before."""
+    orc.execute(f"SET idivm.accelerate = {accelerate}")
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, k int, n int)")
+    orc.execute("INSERT INTO t SELECT i, i % 3, i FROM generate_series(1, 9) AS i")
+    orc.create_view("old", "SELECT k, n FROM t WHERE n > 0", strategy="id", **KEYLESS[maintain])
+    orc.execute("ALTER TABLE t DROP CONSTRAINT t_pkey; INSERT INTO t VALUES (1, 1, 1), (2, 7, 7)")
+    orc.refresh()
+    assert not orc.view("old").plan.program.sources[0].keyed
+    orc.execute("INSERT INTO t VALUES (3, 8, 8), (3, 8, 8); UPDATE t SET n = n + 1 WHERE id < 4")
+    orc.execute("DELETE FROM t WHERE ctid NOT IN (SELECT max(ctid) FROM t GROUP BY id)")
+    orc.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
+    orc.create_view("new", "SELECT n, k FROM t WHERE n > 1", strategy="id")
+    assert orc.view("new").plan.program.sources[0].keyed
+    assert "id (key)" in str(orc.explain("new"))
+    assert orc.execute("SELECT keyed FROM idivm.sources")[0].rows == [(True,)]
+    for change in (
+        "UPDATE t SET n = n + 1 WHERE id > 2; INSERT INTO t VALUES (20, 4, 4), (21, 4, 4)",
+        "UPDATE t SET id = 40 - id; UPDATE t SET id = id + 100, n = n + 1; DELETE FROM t WHERE k = 4",
+    ):
+        orc.execute(change)
+        orc.connection.execute("SELECT idivm.refresh('old'); SELECT idivm.refresh('new')")
+        assert [differences(orc.connection, name) for name in ("old", "new")] == [[], []]
+    orc.refresh()
+    assert not orc.view("old").plan.program.sources[0].keyed
+    [finding] = [item for item in orc.doctor() if not (item.fine or item.subject == "java")]
+    assert finding.sentence.startswith("it was planned before t had a key; it was planned again")
+    assert orc.view("old").plan.program.sources[0].keyed
+    assert all(report.equal for report in orc.check())
+
+
+def test_another_key_replaces_a_lost_one(orc):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, k int NOT NULL UNIQUE, n int)")
+    orc.execute("INSERT INTO t SELECT i, -i, i FROM generate_series(1, 9) AS i")
+    for name in ("v", "w"):
+        orc.create_view(name, "SELECT id, n FROM t WHERE n > 0", strategy="id")
+    orc.execute("ALTER TABLE t DROP CONSTRAINT t_pkey; INSERT INTO t VALUES (1, 1, 1)")
+    orc.create_view("x", "SELECT k, n FROM t", strategy="id")
+    assert "k (key)" in str(orc.explain("x"))
+    orc.execute("UPDATE t SET n = n + 1; UPDATE t SET k = k + 100 WHERE id < 3")
+    [(error,)] = orc.connection.execute("SELECT error FROM idivm.refresh('w')").fetchall()
+    assert "lost its key" in error
+    for names in (["v"], ["x"], []):
+        orc.refresh(*names)
+        orc.execute(
+            "UPDATE t SET n = n + 1, id = id / 2; INSERT INTO t VALUES (1, (SELECT max(k) + 1 FROM t), 1)"
+        )
+    orc.refresh()
+    assert {name: differences(orc.connection, name) for name in "vwx"} == {n: [] for n in "vwx"}
+
+
 def test_plain_sql_is_told_what_to_do(orc):
     orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL); INSERT INTO t VALUES (1, 1)")
     orc.create_view("v", "SELECT sum(n) AS s FROM t", strategy="id")

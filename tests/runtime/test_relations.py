@@ -444,3 +444,24 @@ def test_doctor_mends_the_table(shop):
         sql("UPDATE item SET n = n + 1")
         shop.refresh()
         assert_right(shop)
+
+
+def test_the_index_of_a_key_over_ranges_goes_along(orc, pg_version):
+    if pg_version < 18:
+        pytest.skip("WITHOUT OVERLAPS exists from version 18 on")
+    orc.execute("CREATE TABLE t (id int4range, at int4range, n int)")
+    orc.execute("INSERT INTO t VALUES ('[1,2)', '[1,3)', 1), ('[1,2)', '[3,5)', 2)")
+    orc.create_view("v", "SELECT id, at, n FROM t", relation="table")
+    orc.execute("ALTER TABLE v ADD CONSTRAINT apart PRIMARY KEY (id, at WITHOUT OVERLAPS)")
+    indexes = "SELECT indexdef ~ '^CREATE INDEX apart.*USING gist' FROM pg_indexes WHERE indexname ~ '^apart'"
+    for relation in ("view", "table"):
+        orc.alter_view("v", relation=relation)
+        assert rows(orc, indexes) == [(True,)]
+    orc.execute(
+        "DROP INDEX apart; ALTER TABLE v ADD CONSTRAINT apart UNIQUE (id, at WITHOUT OVERLAPS)"
+    )
+    orc.execute("UPDATE t SET n = n + 1")
+    orc.refresh()
+    assert all(report.equal for report in orc.check())
+    orc.release("v")
+    assert rows(orc, indexes) == [(True,)]

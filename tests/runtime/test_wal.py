@@ -520,3 +520,18 @@ def test_another_session_decodes_the_wal_if_there_is_room(
         query = writer.execute(last.format(other.info.backend_pid)).fetchone()
         assert query is not None and "slot" in query[0]
     right(orc)
+
+
+def test_a_table_that_gets_a_key(orc: Orchestrator, writer: Connection[Any]) -> None:
+    writer.execute("UPDATE bag SET g = g + 1; DELETE FROM bag WHERE d > '2020-01-15'")
+    writer.execute("ALTER TABLE bag ADD PRIMARY KEY (d)")
+    writer.execute("UPDATE bag SET g = g + 1 WHERE g < 3")
+    orc.execute("CREATE VIEW days AS SELECT d, g FROM bag WHERE g < 9")
+    assert orc.view("days").plan.program.sources[0].keyed
+    # The table was altered, so that its changes until now are not read.
+    right(orc)
+    for change in ("UPDATE bag SET g = g + 1", "UPDATE bag SET d = d + 100, g = g - 1"):
+        writer.execute(sql.SQL(change))
+        assert not {"joined", "days"} & recomputed(orc)
+        right(orc)
+    assert wal.sources_in_wal(orc.connection)

@@ -103,3 +103,22 @@ def test_keys_that_are_checked_at_the_commit_are_named(orc: Orchestrator, files:
         orc.load(path, "d")
     (table,) = orc.load(path, "d", on_bad_row="quarantine").tables
     assert [(row.line, row.column) for row in table.rejected_rows] == [(4, "a")]
+
+
+def test_rows_whose_period_is_not_covered_are_rejected(
+    orc: Orchestrator, files: Path, pg_version: int
+) -> None:
+    if pg_version < 18:
+        pytest.skip("PERIOD and NOT ENFORCED exist from version 18 on")
+    orc.execute("""
+        CREATE TABLE p (id int4range, at int4range, PRIMARY KEY (id, at WITHOUT OVERLAPS));
+        CREATE TABLE c (id int4range, at int4range, n int REFERENCES t NOT ENFORCED,
+                        FOREIGN KEY (id, PERIOD at) REFERENCES p (id, PERIOD at));
+        INSERT INTO p VALUES ('[1,2)', '[1,3)'), ('[1,2)', '[3,5)')
+    """)
+    (path := files / "c.csv").write_text(
+        'id,at,n\n"[1,2)","[2,4)",5\n"[1,2)","[4,6)",5\n,"[4,6)",5\n'
+    )
+    (table,) = orc.load(path, "c", on_bad_row="quarantine").tables
+    assert [(row.line, row.column) for row in table.rejected_rows] == [(3, "id, at")]
+    assert table.loaded == 2

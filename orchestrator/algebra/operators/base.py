@@ -39,12 +39,12 @@ class Operator(ABC):
 
     def __eq__(self, other: object) -> bool:
         """Compare class and fields; compare fields only if the hashes are equal."""
+        if type(self) is not type(other):
+            return False
         if self is other or self.__dict__.get("_equal") is other:
             return True
-        equal = (
-            type(self) is type(other)
-            and self._hash == other._hash
-            and all(getattr(self, name) == getattr(other, name) for name in self._compared)
+        equal = self._hash == other._hash and all(
+            getattr(self, name) == getattr(other, name) for name in self._compared
         )
         if equal:
             # References may share a subplan; without this note it would be compared again for each

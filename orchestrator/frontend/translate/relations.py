@@ -344,7 +344,7 @@ def _scan(
             Reference(key.columns, key.target, key.target_columns)
             for key in relation.foreign_keys
             # The rows of inheritance children need not satisfy it.
-            if key.validated and not key.deferrable and (only or not relation.has_children)
+            if key.is_trusted and (only or not relation.has_children)
         ),
     )
     outputs = [

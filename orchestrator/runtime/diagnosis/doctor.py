@@ -26,6 +26,7 @@ from orchestrator.runtime.diagnosis import inspection
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.installation import install, modes, replanning, sources
 from orchestrator.runtime.migrate import drop_module, take_module
+from orchestrator.runtime.sessions import end_if_cancelled
 from orchestrator.runtime.stream_rows import rows_read
 from orchestrator.runtime.wal import reading, switching
 
@@ -59,22 +60,32 @@ def examine(connection: Connection[Any], contents: bool = True) -> list[Finding]
     ]
     findings = [_server(connection)]
     for check in checks:
-        findings.extend(check(connection))
+        for finding in check(connection):
+            findings.append(finding)
+            end_if_cancelled(connection)
     broken = {finding.subject for finding in findings if not finding.fine and not finding.mended}
     views = [view for view in catalog.all_views(connection) if f"view {view.name}" not in broken]
     read = streams_below(connection, [view.id for view in views]) if contents else []
     with rows_read(connection, read):
-        findings += [_view(connection, view, contents) for view in views]
+        for view in views:
+            findings.append(_view(connection, view, contents))
+            end_if_cancelled(connection)
     return findings
 
 
 def _mended(
-    subject: str, text: str, mend: Callable[[], object], done: str, otherwise: str = ""
+    connection: Connection[Any],
+    subject: str,
+    text: str,
+    mend: Callable[[], object],
+    done: str,
+    otherwise: str = "",
 ) -> Finding:
     """Repair damage. If that fails, the finding contains the reason."""
     try:
         mend()
     except (IdivmError, psycopg.Error) as error:
+        end_if_cancelled(connection, error)
         reason = explain(error, "mending it") if isinstance(error, psycopg.Error) else error
         return Finding(subject, False, f"{text}; {reason} {otherwise}".strip())
     return Finding(subject, False, f"{text}; {done}", mended=True)
@@ -159,6 +170,7 @@ def _left_behind(connection: Connection[Any]) -> Iterator[Finding]:
             replanning.replan(connection, catalog.view_by_id(connection, left.id), afresh=True)
 
         yield _mended(
+            connection,
             subject,
             reason,
             adopt,
@@ -189,7 +201,8 @@ def _drops(connection: Connection[Any], orphan: catalog_objects.Orphan) -> bool:
     try:
         with connection.transaction():
             connection.execute(orphan.drop)
-    except psycopg.Error:
+    except psycopg.Error as error:
+        end_if_cancelled(connection, error)
         # Something depends on it. It may be dropped in the next round.
         return False
     return True
@@ -240,6 +253,7 @@ def _logs(connection: Connection[Any]) -> Iterator[Finding]:
             replanning.renew_capture(connection, source_id)
 
         yield _mended(
+            connection,
             "capture",
             f"the change log of {catalog.visible_names(connection, [name])[0]} lacks a part",
             renew,
@@ -272,6 +286,7 @@ def _capture(connection: Connection[Any]) -> Iterator[Finding]:
                 catalog.invalidate_readers(connection, source_id)
 
         yield _mended(
+            connection,
             "capture",
             f"{what}, so changes may be lost",
             renew,
@@ -287,6 +302,7 @@ def _views(connection: Connection[Any]) -> Iterator[Finding]:
         try:
             damage = inspection.damage(connection, view)
         except IdivmError as error:
+            end_if_cancelled(connection, error)
             yield Finding(f"view {view.name}", False, f"it cannot be looked at: {error}")
             continue
         if damage is None:
@@ -295,7 +311,7 @@ def _views(connection: Connection[Any]) -> Iterator[Finding]:
         def mend(view: ViewInfo = view, damage: inspection.Damage = damage) -> None:
             inspection.mend(connection, view, damage)
 
-        yield _mended(f"view {view.name}", damage.sentence, mend, damage.remedy)
+        yield _mended(connection, f"view {view.name}", damage.sentence, mend, damage.remedy)
 
 
 def _duties(connection: Connection[Any]) -> Iterator[Finding]:
@@ -312,6 +328,7 @@ def _duties(connection: Connection[Any]) -> Iterator[Finding]:
 
     tables = ", ".join(catalog.visible_names(connection, [member for member, _ in broken]))
     yield _mended(
+        connection,
         "modes",
         f"triggers of {tables} are missing or disabled, so writers do not keep its views",
         renew,
@@ -326,6 +343,7 @@ def _refreshed(connection: Connection[Any]) -> Iterator[Finding]:
             with rows_read(connection, streams_below(connection, [view.id], of_broken=True)):
                 refresh.refresh(connection, [view.id])
         except (IdivmError, psycopg.Error) as error:
+            end_if_cancelled(connection, error)
             reason = explain(error, "refreshing it") if isinstance(error, psycopg.Error) else error
             yield Finding(f"view {view.name}", False, str(reason))
 
@@ -350,5 +368,9 @@ def _view(connection: Connection[Any], view: ViewInfo, contents: bool) -> Findin
             raise IdivmError(f"{', '.join(still)} is wrong still; drop and create the view.")
 
     return _mended(
-        subject, f"{', '.join(wrong)} held other rows than it should", rebuild, "rebuilt"
+        connection,
+        subject,
+        f"{', '.join(wrong)} held other rows than it should",
+        rebuild,
+        "rebuilt",
     )

@@ -21,6 +21,7 @@ from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan, ReadChanges, StateTable, StateView
 from orchestrator.deltascript.query import query_text
 from orchestrator.errors import UnsupportedError
+from orchestrator.frontend import catalog as facts
 from orchestrator.frontend.options import parse_options
 from orchestrator.runtime import refresh
 from orchestrator.runtime.diagnosis import answers, check
@@ -46,7 +47,7 @@ class Damage:
     replaced: bool = False
     """Whether the relation that users read shows another query."""
     recomputed: bool = False
-    """Whether nothing is damaged, but another version made the plan."""
+    """Whether nothing is damaged, but the view would be planned otherwise today."""
 
     @property
     def remedy(self) -> str:
@@ -108,9 +109,12 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
         plan = installed_plan(connection, view)
         if plan is None:
             # The stored facts name tables by oid, and a dump does not keep oids.
-            if catalog_objects.knows_its_tables(connection, view.id):
-                return Damage("this version of idivm plans it otherwise", recomputed=True)
-            return None
+            if not catalog_objects.knows_its_tables(connection, view.id):
+                return None
+            if named := _with_new_keys(connection, view):
+                tables = ", ".join(catalog.visible_names(connection, named))
+                return Damage(f"it was planned before {tables} had a key", recomputed=True)
+            return Damage("this version of idivm plans it otherwise", recomputed=True)
         if not catalog_objects.is_guarded(connection, view.relation):
             again = shown.statements(connection, plan, names, SQL(view.relation))
             return Damage(
@@ -118,6 +122,17 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
                 tuple((SQL(view.relation), statement) for statement in again),
             )
         return _compared(connection, plan, names) or _not_enumerated(connection, plan, names)
+
+
+def _with_new_keys(connection: Connection[Any], view: ViewInfo) -> list[str]:
+    """Return the tables that have a key, and had none when the view was planned."""
+    keyless = {
+        source.oid: source
+        for source in view.plan.program.sources
+        if not (source.keyed or source.is_own)
+    }
+    tables = facts.relations(connection, list(keyless))
+    return [str(keyless[oid]) for oid, table in tables.items() if table.usable_keys]
 
 
 def _not_enumerated(

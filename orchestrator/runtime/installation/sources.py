@@ -11,6 +11,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from orchestrator import catalog
 from orchestrator.catalog import Member, wal
+from orchestrator.catalog import objects as catalog_objects
 from orchestrator.deltascript.capture import logs, triggers
 from orchestrator.deltascript.capture.table import PLACEHOLDER, Captured
 from orchestrator.deltascript.plan import Source, SourceColumn
@@ -42,14 +43,11 @@ def is_captured(connection: Connection[Any], source: Source) -> bool:
         " LEFT JOIN idivm.source_columns c ON c.source = s.id WHERE s.relation = %s::oid GROUP BY s.id",
         [source.oid],
     ).fetchone()
-    return (
-        row is not None
-        and {column.attnum for column in source.columns} <= set(row[1])
-        and not _unfit(
-            connection,
-            catalog.load_source(connection, row[0]),
-            catalog.captures_in_c(connection),
-        )
+    if row is None or not {column.attnum for column in source.columns} <= set(row[1]):
+        return False
+    captured = catalog.load_source(connection, row[0])
+    return not _needs_key(captured, source) and not _unfit(
+        connection, captured, catalog.captures_in_c(connection)
     )
 
 
@@ -58,6 +56,9 @@ def ensure_source(connection: Connection[Any], source: Source) -> int:
 
     Creating a trigger or widening a log waits for the open transactions that write the table. So after the
     commit, every change is captured in full.
+
+    A table that is captured without a key, or by a key that it has lost, is captured by the key of the source from
+    then on. Views that were planned without a key compare rows by their content, and stay right.
     """
     connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
     row = connection.execute(
@@ -74,6 +75,8 @@ def ensure_source(connection: Connection[Any], source: Source) -> int:
     elif not catalog.is_read_within_bounds(connection, source_id):
         # An earlier version captured the table.
         _run(connection, logs.read_side(captured))
+    if _needs_key(captured, source):
+        _start_using_key(connection, source_id, source)
     _fit_triggers(connection, source_id)
     return source_id
 
@@ -189,10 +192,50 @@ def _create(connection: Connection[Any], source: Source) -> int:
 def _widen(connection: Connection[Any], source_id: int, added: Sequence[SourceColumn]) -> None:
     before = catalog.load_source(connection, source_id)
     taken = {name for _, name in before.columns} | {PLACEHOLDER}
-    captured = replace(before, columns=(*before.columns, *_named(added, taken)))
+    # The key of a captured table is captured already.
+    more = [replace(column, in_key=False) for column in added]
+    captured = replace(before, columns=(*before.columns, *_named(more, taken)))
     _run(connection, logs.widen_source(captured, added))
     _record_columns(connection, captured)
     _make_functions(connection, captured)
+
+
+def _needs_key(captured: Captured, source: Source) -> bool:
+    """Return whether a plan identifies the rows of a user's table by another key than capture."""
+    return (
+        source.keyed
+        and not source.is_own
+        and _key(source.columns) != _key(column for column, _ in captured.columns)
+    )
+
+
+def _key(columns: Iterable[SourceColumn]) -> list[int]:
+    return sorted(column.attnum for column in columns if column.in_key)
+
+
+def _start_using_key(connection: Connection[Any], source_id: int, source: Source) -> None:
+    """Capture by the key of a source from the end of this transaction on, unless the table has lost it by now."""
+    if catalog.load_source(connection, source_id).keyed:
+        if not catalog.sources_without_their_key(connection, [source_id]):
+            return
+        _stop_using_key(connection, source_id)
+        catalog.invalidate_readers(connection, source_id)
+    if not catalog.take_key(connection, source_id, _key(source.columns)):
+        return
+    captured = catalog.load_source(connection, source_id)
+    _run(connection, logs.read_side(captured))
+    _make_functions(connection, captured)
+    if any(
+        owner == source_id for owner, *_ in catalog_objects.members_without_triggers(connection)
+    ):
+        # The triggers are attached again, and nothing would show any more that changes were lost.
+        catalog.invalidate_readers(connection, source_id)
+    in_c = catalog.captures_in_c(connection)
+    attached = catalog.trigger_arguments(connection, source_id)
+    for member in catalog.members(connection, source_id):
+        # This waits for open writers, whose changes were captured without the key.
+        if member.number in attached:
+            _attach(connection, captured, member, in_c)
 
 
 def _stop_using_key(connection: Connection[Any], source_id: int) -> None:

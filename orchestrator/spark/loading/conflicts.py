@@ -176,12 +176,25 @@ def _dangling(
 ) -> Composed:
     other = catalog.relations(connection, [reference.target])[reference.target]
     targets = [other.column(attnum).name for attnum in reference.target_columns]
-    referenced = SQL("EXISTS (SELECT FROM {} AS t WHERE {})").format(
-        Identifier(other.schema, other.name), same(connection, other, targets, names)
-    )
+    tables: list[Composable] = [Identifier(other.schema, other.name)]
     if load.target.relation is not None and other.oid == load.target.relation.oid:
-        referenced += SQL(" OR EXISTS (SELECT FROM {} AS t WHERE {})").format(
-            staging_table(load.id), same(connection, other, targets, names)
+        tables.append(staging_table(load.id))
+    if reference.period:
+        *targets, period = targets
+        matches = same(connection, other, targets, names[:-1])
+        ranges = SQL(" UNION ALL ").join(
+            SQL("SELECT t.{} AS period FROM {} AS t WHERE {}").format(
+                Identifier(period), table, matches
+            )
+            for table in tables
+        )
+        referenced = SQL("(s.{} <@ (SELECT range_agg(r.period) FROM ({}) AS r)) IS TRUE").format(
+            Identifier(names[-1]), ranges
+        )
+    else:
+        matches = same(connection, other, targets, names)
+        referenced = SQL(" OR ").join(
+            SQL("EXISTS (SELECT FROM {} AS t WHERE {})").format(table, matches) for table in tables
         )
     return SQL("SELECT s.ctid FROM {} AS s WHERE {} AND NOT ({})").format(
         staging_table(load.id),

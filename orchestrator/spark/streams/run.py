@@ -10,8 +10,7 @@ reads all other sources.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,7 +84,7 @@ def run_stream(
     name = options.name or f"{target.relation.qualified} from {listed}"
     where = (spark, master, config, table.source.paths, Clock(), say)
     with (
-        _started(connection, name, target.relation, listed) as stream,
+        streams.started(connection, name, target.relation.oid, listed) as stream,
         sessions(*where) as (session, threads),
     ):
 
@@ -97,19 +96,6 @@ def run_stream(
             structured.follow(connection, session(), table, stream, options, load, stop)
         else:
             _follow_files(connection, session, table, stream, options, load, say, stop)
-
-
-@contextmanager
-def _started(
-    connection: Connection[Any], name: str, relation: Relation, source: str
-) -> Iterator[Stream]:
-    """Record a stream unless it exists, and lock it for a block."""
-    stream = streams.start(connection, name, relation.oid, source)
-    try:
-        yield stream
-    finally:
-        if not connection.closed:
-            streams.unlock(connection, stream.id)
 
 
 def run_stream_table(
@@ -143,7 +129,7 @@ def run_stream_table(
     check_sources([table])
     where = (spark, master, config, stream_table.paths, Clock(), say)
     with (
-        _started(connection, stream_table.name, relation, "") as stream,
+        streams.started(connection, stream_table.name, relation.oid, "") as stream,
         sessions(*where) as (session, threads),
     ):
 
