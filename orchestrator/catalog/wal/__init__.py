@@ -218,13 +218,11 @@ def messages(slot: str) -> Composed:
 
 def next_statement(connection: Connection[Any], source_id: int) -> tuple[int, int]:
     """Return the number of this transaction, and then a number of a statement in the log of a source."""
-    row = connection.execute("SELECT pg_current_xact_id()::text::bigint").fetchone()
-    assert row is not None
     numbers = Identifier("idivm_log", f"s{source_id}_seq")
-    next_number = SQL("SELECT nextval({})").format(Literal(numbers.as_string(connection)))
-    number = connection.execute(next_number).fetchone()
-    assert number is not None
-    return int(row[0]), int(number[0])
+    query = SQL("SELECT pg_current_xact_id()::text::bigint, nextval({})")
+    row = connection.execute(query.format(Literal(numbers.as_string(connection)))).fetchone()
+    assert row is not None
+    return row[0], row[1]
 
 
 def copy_into_log(source_id: int, number: int, attnums: Sequence[int]) -> Composed:

@@ -8,27 +8,21 @@ snapshot, and then reads the WAL up to its end in the same transaction.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from psycopg import Connection
 from psycopg.errors import SerializationFailure
 
-from orchestrator.catalog import wal, with_settings
+from orchestrator.catalog import take_settings, wal, with_settings
 from orchestrator.catalog.wal import Member, Reading
 from orchestrator.runtime.sessions import IdivmSession
-from orchestrator.runtime.wal.pgoutput import (
-    Begin,
-    Change,
-    Relation,
-    Truncate,
-    Values,
-    changed_table,
-    decode,
-)
+from orchestrator.runtime.wal import pgoutput
+from orchestrator.runtime.wal.pgoutput import Relation, Values
 from orchestrator.session_locks import session_lock
 
 FETCHED = 5000
@@ -45,6 +39,8 @@ PATIENCE = 1.0
 
 FAR = 1 << 21
 """The bytes of WAL before the slot's position that each reading may decode again."""
+
+_SPECIAL = re.compile(rb"[\\\n\r\t]").search
 
 _SETTINGS = {
     "datestyle": "ISO, YMD",
@@ -137,7 +133,7 @@ def _read(connection: Connection[Any], state: Reading) -> int:
         decoder = _decoder(connection)
         if decoder is not connection:
             stack.enter_context(decoder.transaction())
-            stack.enter_context(with_settings(decoder, settings))
+            take_settings(decoder, settings)
         changed = _decode(decoder, state, members, logs)
     for log in logs.values():
         log.flush()
@@ -162,41 +158,44 @@ def _decode(
     members: dict[int, Member],
     logs: dict[int, _Log],
 ) -> bool:
+    """Log what the slot holds. Return whether it holds changes that no earlier reading has logged."""
     places: dict[int, tuple[int, ...] | None] = {}
     logs_by_oid = {oid: logs[member.source] for oid, member in members.items()}
     xid = 0
     commit = 0
     is_new = changed = False
+    changes = {pgoutput.INSERT, pgoutput.UPDATE, pgoutput.DELETE}
     with connection.cursor(name="idivm_wal", binary=True) as cursor:
-        cursor.itersize = FETCHED
         cursor.execute(wal.messages(state.slot))
-        while rows := cursor.fetchmany(FETCHED):
+        is_last = False
+        while not is_last:
+            rows = cursor.fetchmany(FETCHED)
+            is_last = len(rows) < FETCHED
             for (data,) in rows:
-                full = logs_by_oid.get(changed_table(data))
-                if full is not None and full.is_full:
-                    if is_new and commit >= full.member.since:
-                        full.cut(xid)
-                    continue
-                message = decode(data)
-                if isinstance(message, Change):
-                    member = members.get(message.oid)
-                    if is_new and member is not None and commit >= member.since:
-                        logs[member.source].add(xid, message, places.get(message.oid))
-                        changed = True
-                elif isinstance(message, Begin):
-                    commit = message.position
-                    is_new = state.position <= commit < state.inserted
-                    xid = _full_xid(message.xid, state.next_xid)
-                elif isinstance(message, Relation):
-                    if (member := members.get(message.oid)) is not None:
-                        places[message.oid] = _places(member, message)
-                elif isinstance(message, Truncate) and is_new:
-                    for member in filter(None, map(members.get, message.oids)):
-                        if commit >= member.since:
-                            logs[member.source].cut(xid)
+                kind = data[0]
+                if kind in changes:
+                    if is_new:
+                        oid = pgoutput.table(data)
+                        log = logs_by_oid.get(oid)
+                        if log is not None and commit >= log.member.since:
+                            log.add(xid, data, places.get(oid))
                             changed = True
-            for log in logs.values():
-                log.flush()
+                elif kind == pgoutput.BEGIN:
+                    commit, short = pgoutput.begin(data)
+                    is_new = state.position <= commit < state.inserted
+                    xid = _full_xid(short, state.next_xid)
+                elif kind == pgoutput.RELATION:
+                    relation = pgoutput.relation(data)
+                    if (member := members.get(relation.oid)) is not None:
+                        places[relation.oid] = _places(member, relation)
+                elif kind == pgoutput.TRUNCATE and is_new:
+                    for oid in pgoutput.truncated(data):
+                        log = logs_by_oid.get(oid)
+                        if log is not None and commit >= log.member.since:
+                            log.cut(xid)
+                            changed = True
+            for filled in logs.values():
+                filled.flush()
     return changed
 
 
@@ -236,58 +235,52 @@ class _Log:
             # Rows that were logged when the columns were looked up before may have had other columns.
             self.cut(self._statement()[0])
 
-    @property
-    def is_full(self) -> bool:
-        """Whether it takes no more changes: they are only noted."""
-        return self.total >= MOST
-
     def _statement(self) -> tuple[int, int]:
         """Return the numbers of this transaction and of the statement, which is as large as any before."""
         if self.statement is None:
             self.statement = wal.next_statement(self.connection, self.member.source)
         return self.statement
 
-    def add(self, xid: int, change: Change, places: tuple[int, ...] | None) -> None:
+    def add(self, xid: int, data: bytes, places: tuple[int, ...] | None) -> None:
         """Log a change as the triggers do: an update of a row that keeps its key is one row of the log."""
         self.total += 1
         if self.total == MOST:
             self.cut(self._statement()[0])
-        lacks_old = change.kind != "I" and change.old is None
-        if places is None or lacks_old or self.total >= MOST or change.is_incomplete:
+        rows = pgoutput.change(data) if places is not None and self.total < MOST else None
+        if rows is None or places is None:
             self.cut(xid)
             return
-        old = None if change.old is None else [change.old[place] for place in places]
-        new = None if change.new is None else [change.new[place] for place in places]
+        old, new = rows
+        old = old and [old[place] for place in places]
+        new = new and [new[place] for place in places]
         if old is None or new is None:
-            self._write(xid, change.kind, old, new)
+            self._write(xid, b"D" if new is None else b"I", old, new)
         elif old != new:
             keys = self.member.keys
-            if self.member.keyed and all(old[key] == new[key] for key in keys):
-                self._write(xid, "U", old, new)
+            if self.member.keyed and [old[key] for key in keys] == [new[key] for key in keys]:
+                self._write(xid, b"U", old, new)
             else:
-                self._write(xid, "D", old, None)
-                self._write(xid, "I", None, new)
+                self._write(xid, b"D", old, None)
+                self._write(xid, b"I", None, new)
 
     def cut(self, xid: int) -> None:
         """Log that after a transaction, the table may have any rows."""
         if xid not in self.cuts:
             self.cuts.add(xid)
-            self._write(xid, "T", None, None)
+            self._write(xid, b"T", None, None)
 
-    def _write(
-        self,
-        xid: int,
-        operation: str,
-        old: Sequence[bytes | None] | None,
-        new: Sequence[bytes | None] | None,
-    ) -> None:
-        head = f"{self._statement()[1]}\t{xid}\t{operation}".encode()
-        self.lines.append(head + self._side(old) + self._side(new) + b"\n")
+    def _write(self, xid: int, operation: bytes, old: Values | None, new: Values | None) -> None:
+        number = (self.statement or self._statement())[1]
+        sides = self._side(old), self._side(new)
+        self.lines.append(b"%d\t%d\t%b%b%b\n" % (number, xid, operation, *sides))
 
-    def _side(self, values: Sequence[bytes | None] | None) -> bytes:
+    def _side(self, values: Values | None) -> bytes:
         if values is None:
             return self.nothing
-        return b"".join(b"\t\\N" if value is None else b"\t" + _escaped(value) for value in values)
+        texts = cast("list[bytes]", values)
+        if None in values or _SPECIAL(b"".join(texts)):
+            texts = [b"\\N" if value is None else _escaped(value) for value in values]
+        return b"\t".join([b"", *texts])
 
     def flush(self) -> None:
         """Write the rows that were added."""
@@ -300,12 +293,10 @@ class _Log:
         self.lines = []
 
 
-def _escaped(value: Values | bytes) -> bytes:
-    assert isinstance(value, bytes)
-    if b"\\" in value or b"\n" in value or b"\r" in value or b"\t" in value:
-        value = value.replace(b"\\", b"\\\\").replace(b"\n", b"\\n")
-        return value.replace(b"\r", b"\\r").replace(b"\t", b"\\t")
-    return value
+def _escaped(value: bytes) -> bytes:
+    """Return a value as COPY reads it."""
+    value = value.replace(b"\\", b"\\\\").replace(b"\n", b"\\n")
+    return value.replace(b"\r", b"\\r").replace(b"\t", b"\\t")
 
 
 def _server_encoding(connection: Connection[Any]) -> str:

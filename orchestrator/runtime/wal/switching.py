@@ -54,12 +54,12 @@ def settle(connection: Connection[Any]) -> None:
     """
     state = wal.wal_status(connection)
     is_fine = state is not None and state.is_fine
-    if is_fine:
-        # New partitions are published with their table, but their old rows are not in the WAL yet.
-        in_wal = wal.sources_in_wal(connection)
-        with suppress(InsufficientPrivilege):
-            sources.sync_members(connection, catalog.sources_with_other_members(connection, in_wal))
     lost = wal.altered_sources(connection) if is_fine else wal.sources_in_wal(connection)
+    if is_fine and lost:
+        # New partitions are published with their table, but their old rows are not in the WAL yet.
+        with suppress(InsufficientPrivilege):
+            sources.sync_members(connection, catalog.sources_with_other_members(connection, lost))
+        lost = wal.altered_sources(connection)
     for source_id in lost:
         try:
             with connection.transaction():
