@@ -53,10 +53,10 @@ def refresh_at(view: Served, progress: Progress) -> float | None:
 
     >>> view = Served(1, "v", 1.0, False, frozenset(), frozenset())
     >>> refresh_at(view, Progress(since=10.0, took=0.1)), refresh_at(view, Progress())
-    (10.65, None)
+    (10.4, None)
     """
     if progress.since is None:
         return None
     if view.schedule is not None:
         return max(progress.due, progress.not_before)
-    return max(progress.since + view.bound * 3 / 4 - progress.took, progress.not_before)
+    return max(progress.since + view.bound / 2 - progress.took, progress.not_before)

@@ -247,5 +247,5 @@ def test_groups_join_what_has_a_view_in_common():
 
 
 def test_a_refresh_begins_in_time_and_not_before_a_pause_ends():
-    assert refresh_at(served(1), Progress(since=10.0, took=0.2)) == pytest.approx(10.55)
+    assert refresh_at(served(1), Progress(since=10.0, took=0.2)) == pytest.approx(10.3)
     assert refresh_at(served(1), Progress(since=10.0, not_before=20.0)) == 20.0

@@ -58,10 +58,13 @@ def change(data: bytes) -> tuple[Values | None, Values | None] | None:
     (None, [b'hi', None])
     """
     if data[0] == INSERT:
-        return None, _row(data, 6, None)[0]
+        new, _ = _row(data, 6, None)
+        return None if new is None else (None, new)
     if data[5] != 79:  # O, a whole old row
         return None
     old, at = _row(data, 6, None)
+    if old is None:
+        return None
     if data[0] == DELETE:
         return old, None
     # A large value that an update left as it was is only in the old row.
@@ -73,8 +76,8 @@ def truncated(data: bytes) -> tuple[int, ...]:
     return tuple(_NUMBER(data, 6 + 4 * number)[0] for number in range(_NUMBER(data, 1)[0]))
 
 
-def _row(data: bytes, at: int, before: Values | None) -> tuple[Values, int]:
-    """Return the values of a row, and where it ends."""
+def _row(data: bytes, at: int, before: Values | None) -> tuple[Values | None, int]:
+    """Return the values of a row, or None if one is unknown, and where the row ends."""
     values: Values = []
     add = values.append
     count = _COUNT(data, at)[0]
@@ -85,9 +88,11 @@ def _row(data: bytes, at: int, before: Values | None) -> tuple[Values, int]:
             start = at + 5
             at = start + _NUMBER(data, at + 1)[0]
             add(data[start:at])
-        else:  # u, unchanged, or n, NULL
-            add(before[len(values)] if kind == 117 and before is not None else None)
-            at += 1
+            continue
+        if kind == 117 and before is None:  # u, unchanged
+            return None, at
+        add(before[len(values)] if kind == 117 and before else None)
+        at += 1
     return values, at
 
 
