@@ -43,6 +43,12 @@ SELECT id, lag(v) OVER (PARTITION BY g ORDER BY id) AS before FROM big
 SELECT DISTINCT ON (g) g, id, v FROM big ORDER BY g, id DESC
 -- view: largest ten
 SELECT id, v FROM big ORDER BY v DESC, id LIMIT 10
+-- view: first ten by row_number
+SELECT id, v, nth FROM (SELECT id, v, row_number() OVER (ORDER BY v DESC, id) AS nth FROM big) AS numbered WHERE nth <= 10
+-- view: first three of large groups
+SELECT id, large, v, nth FROM (SELECT id, large, v, rank() OVER (PARTITION BY large ORDER BY v DESC) AS nth FROM big) AS ranked WHERE nth <= 3
+-- view: newest of large groups
+SELECT DISTINCT ON (large) large, id, v FROM big ORDER BY large, id DESC
 -- view: rank of all
 SELECT id, rank() OVER (ORDER BY v) AS rank FROM big
 -- view: max of all
