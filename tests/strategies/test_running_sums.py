@@ -102,3 +102,26 @@ def test_no_index_extends_the_key(orc):
         "SELECT substring(indexdef, '\\(.*') FROM pg_indexes WHERE schemaname = 'idivm_state' ORDER BY 1"
     )[0].rows
     assert indexes == [("(g, v)",), ("(id)",)]
+
+
+def test_a_row_that_moves_and_changes_otherwise_too(orc):
+    """An expression reads both: one over two windows, whose lower one moves rows, and one beside a changed column."""
+    orc.execute(
+        "CREATE TABLE t (k int PRIMARY KEY, n int NOT NULL, x int);"
+        "INSERT INTO t SELECT i, i % 3, i FROM generate_series(2, 9) AS i"
+    )
+    orc.create_view(
+        "stacked",
+        "SELECT k, a + s AS x FROM (SELECT k, rank() OVER (ORDER BY n, k) AS a, sum(n) OVER (ORDER BY k) AS s"
+        " FROM t) AS q",
+        strategy="id",
+    )
+    orc.create_view("beside", "SELECT k, x + sum(n) OVER (ORDER BY k) AS x FROM t", strategy="id")
+    for change in (
+        "INSERT INTO t VALUES (1, 1, 1)",
+        "UPDATE t SET x = x + 1 WHERE k = 7; UPDATE t SET n = n + 2 WHERE k = 3",
+        "DELETE FROM t WHERE k = 2; UPDATE t SET x = 0 WHERE k > 5",
+    ):
+        orc.execute(change)
+        orc.refresh()
+        assert all(report.equal for report in orc.check()), change

@@ -97,7 +97,7 @@ def _find_spans(upkeep: Upkeep, running: Running, changed: Bag) -> _Span:
     low, high = (composer.fresh(running.key.column, word) for word in ("from_", "to_"))
     nulls = composer.column("nulls")
     partition = {column: composer.fresh(column, "of_") for column in operator.partition}
-    shifts = shifts_of(running, composer)
+    shifts = () if _may_change_twice(upkeep, running) else shifts_of(running, composer)
     changed_keys = _changed_keys(running, changed, partition, (low, high, nulls), shifts, composer)
     added = (column for shift in shifts for column in shift.columns)
     columns = (*partition.values(), low, high, nulls, *added)
@@ -120,6 +120,16 @@ def _find_spans(upkeep: Upkeep, running: Running, changed: Bag) -> _Span:
                     ends[side] = bound
     bounds_of = (read[0], read[1]), (written[0], written[1])
     return _read_rows_before(upkeep, running, spans, partition, *bounds_of, nulls, shifts)
+
+
+def _may_change_twice(upkeep: Upkeep, running: Running) -> bool:
+    """Return whether a step that moves rows could update a row again, whose changes other steps read.
+
+    A row behind a span may have changed in columns that no function reads. Two updates of a row are right in the state,
+    but an expression over both kinds of columns would be computed from either of them.
+    """
+    is_read = upkeep.state.role in upkeep.composer.changes
+    return is_read and not set(running.operator.input.columns) <= set(running.read)
 
 
 def _changed_keys(
