@@ -251,6 +251,20 @@ class Composer:
             branches.append(Branch(Projection(plan, items), (*columns, own)))
         return Bag(UnionAll(tuple(branches), (*columns, sign)), sign)
 
+    def union_with(
+        self,
+        columns: Sequence[Column],
+        added: Sequence[Column],
+        parts: Iterable[tuple[Operator, Sequence[Scalar]]],
+    ) -> UnionAll:
+        """Return the rows of several plans that show these columns, with columns whose values differ by plan."""
+        branches = []
+        for plan, values in parts:
+            own = [self.fresh(column) for column in added]
+            items = (*map(Item.kept, columns), *map(Item, own, values))
+            branches.append(Branch(Projection(plan, items), (*columns, *own)))
+        return UnionAll(tuple(branches), (*columns, *added))
+
     def prepared(self, plan: Operator) -> Operator:
         """Return a plan for the query of a step: minimized by facts about diffs, with long joins
         split.

@@ -14,11 +14,8 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Aggregate, Grouping
-from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
-from orchestrator.algebra.operators.set_operation import Branch
-from orchestrator.algebra.operators.union_all import UnionAll
-from orchestrator.algebra.scalar import TRUE, Scalar, filled
+from orchestrator.algebra.scalar import FALSE, TRUE, Scalar, filled
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag, variables
 from orchestrator.engine.states import Upkeep
@@ -92,12 +89,8 @@ def without(
     other.
     """
     among = composer.column("among")
-    branches = []
-    for plan, value in ((rows, "false"), (others, "true")):
-        own = composer.fresh(among)
-        items = (*map(Item.kept, ids), Item(own, Scalar.read(value)))
-        branches.append(Branch(Projection(plan, items), (*ids, own)))
-    both = UnionAll(tuple(branches), (*ids, among))
+    parts = ((rows, (FALSE,)), (others, (TRUE,)))
+    both = composer.union_with(tuple(ids), (among,), parts)
     aggregate = Aggregate(composer.column("found"), filled("bool_or(x)", x=among))
     groups = Grouping(both, tuple(ids), (aggregate,))
     return projected(Selection(groups, filled("NOT x", x=aggregate.column)), ids)

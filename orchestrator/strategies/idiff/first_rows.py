@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -27,13 +26,11 @@ from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.distinct_on import DistinctOn
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.limit import Limit
-from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.select import Selection
-from orchestrator.algebra.operators.set_operation import Branch
-from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.passes.complete_orders import require_determined
-from orchestrator.algebra.scalar import Scalar, filled
+from orchestrator.algebra.scalar import FALSE, TRUE, Scalar, filled
 from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.costs.cardinality import Cardinality
@@ -102,7 +99,9 @@ def maintain_first_rows(
     if isinstance(operator, DistinctOn):
         require_determined(operator)
         first = Prefix(operator.input, operator.on, operator.order, Scalar.read("1"), False)
-        return maintain_prefix(first, partial(_over, operator), composer, role, operator.on)
+        return maintain_prefix(
+            first, lambda rows: replace(operator, input=rows), composer, role, operator.on
+        )
     assert isinstance(operator, Selection)
     window, condition = operator.input, operator.condition
     assert isinstance(window, Window)
@@ -110,17 +109,13 @@ def maintain_first_rows(
     prefix = None if _are_small(operator, cardinality) else _prefix(operator)
     if prefix is not None:
         return maintain_prefix(
-            prefix, lambda rows: Selection(_over(window, rows), condition), composer, role
+            prefix, lambda rows: Selection(replace(window, input=rows), condition), composer, role
         )
     changed = bag(window.input, composer)
     state = store(role, operator, ids_of(window.input), composer)
     if changed is not None:
         recompute_parts(Upkeep(state, composer), window, changed, window.partition, condition)
     return state
-
-
-def _over(operator: Operator, rows: Operator) -> Operator:
-    return operator.with_children((rows,))
 
 
 @dataclass(frozen=True)
@@ -187,7 +182,7 @@ def maintain_prefix(
     total = maintain(Grouping(below, parts, (rows,)), composer, composer.name("total"))
     first = store(composer.name("first"), prefix.of(below, composer), ids, composer)
     content = result(prefix.of(below, composer))
-    state = store(role, content, ids if key is None else key, composer)
+    state = store(role, content, ids if key is None else key, composer, first=result(first))
     if changed is None:
         return state
     affected = None
@@ -242,12 +237,8 @@ class _Upkeep:
     def _moved_rows(self, inserted: DiffScan, stored: Column) -> Operator:
         """Return the inserted rows that belong to a prefix, and the stored rows that they push out."""
         composer, state, prefix = self.upkeep.composer, self.upkeep.state, self.prefix
-        branches = []
-        for plan, is_stored in ((self.of_affected(state), "true"), (inserted, "false")):
-            own = composer.fresh(stored)
-            items = (*map(Item.kept, state.columns), Item(own, Scalar.read(is_stored)))
-            branches.append(Branch(Projection(plan, items), (*state.columns, own)))
-        both = UnionAll(tuple(branches), (*state.columns, stored))
+        parts = ((self.of_affected(state), (TRUE,)), (inserted, (FALSE,)))
+        both = composer.union_with(state.columns, (stored,), parts)
         # The frame begins with the row's peers, so a row that is equal to the last stored row enters.
         before = Aggregate(composer.column("before"), filled("bool_or(x)", x=stored))
         known = Aggregate(composer.column("known"), Scalar.read("count(*)"))
@@ -264,15 +255,11 @@ class _Upkeep:
         """Read the parts again whose prefix is shorter than needed."""
         composer, state, prefix = self.upkeep.composer, self.upkeep.state, self.prefix
         whole, has = composer.fresh(self.rows), composer.column("has")
-        branches = []
-        for plan, items in (
-            (self.total, (Item(whole, Scalar.column(self.rows)), Item(has, Scalar.read("0")))),
-            (state, (Item(whole, Scalar.read("NULL::bigint")), Item(has, Scalar.read("1")))),
-        ):
-            own = [Item(composer.fresh(item.column), item.scalar) for item in items]
-            rows = Projection(self.of_affected(plan), (*map(Item.kept, prefix.parts), *own))
-            branches.append(Branch(rows, (*prefix.parts, *(item.column for item in own))))
-        both = UnionAll(tuple(branches), (*prefix.parts, whole, has))
+        parts = (
+            (self.of_affected(self.total), (Scalar.column(self.rows), Scalar.read("0"))),
+            (self.of_affected(state), (Scalar.read("NULL::bigint"), Scalar.read("1"))),
+        )
+        both = composer.union_with(prefix.parts, (whole, has), parts)
         wanted = Aggregate(composer.column("wanted"), filled("max(x)", x=whole))
         left = Aggregate(composer.column("left"), filled("sum(x)", x=has))
         counts = Grouping(both, prefix.parts, (wanted, left))
