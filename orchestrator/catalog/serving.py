@@ -217,6 +217,11 @@ def without_states(connection: Connection[Any], view_ids: Sequence[int]) -> list
     return list(row[0])
 
 
+def complete_states(connection: Connection[Any], view_ids: Sequence[int]) -> None:
+    """Compute the states that refreshes left behind the content of these views."""
+    connection.execute("SELECT idivm.complete_states(%s, 'infinity')", [list(view_ids)])
+
+
 @dataclass(frozen=True)
 class ViewWork:
     """A view of a refresh, the deferred views that it reads, and the seconds that its last refresh took."""

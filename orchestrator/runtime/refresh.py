@@ -13,7 +13,6 @@ from psycopg.errors import SerializationFailure
 from psycopg.pq import TransactionStatus
 
 from orchestrator import catalog
-from orchestrator.catalog import readers as catalog_readers
 from orchestrator.catalog import serving, wal
 from orchestrator.errors import DatabaseError, UsageError
 from orchestrator.runtime.side_by_side import EntangledError, Sessions, Workers
@@ -95,12 +94,7 @@ def complete_states(connection: Connection[Any], view_ids: Sequence[int]) -> Non
     """
     if idle := serving.without_states(connection, view_ids):
         together = serving.with_groups(connection, idle)
-
-        def completed() -> list[RefreshReport]:
-            catalog_readers.invalidate(connection, idle)
-            return refresh_here(connection, together)
-
-        in_one_cut(connection, together, completed)
+        in_one_cut(connection, together, lambda: serving.complete_states(connection, idle))
 
 
 def _in_sessions(

@@ -349,8 +349,8 @@ $$;
 COMMENT ON FUNCTION idivm.refresh_views(integer[]) IS
     'refreshes views and what they read, each with its own fate, in one cut';
 
--- Compute the states of those of the given views that a refresh before `since` left behind the content. Otherwise, later
--- refreshes with few changes would compute the content alone too, until they have lost enough time.
+-- Complete the given views of which only the content is current since a refresh before `since`: compute their other states.
+-- Otherwise, later refreshes with few changes would compute the content alone too, until they have lost enough time.
 CREATE OR REPLACE FUNCTION idivm.complete_states(view_ids integer[], since timestamptz) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
