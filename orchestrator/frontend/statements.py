@@ -366,10 +366,7 @@ def _drop_index(reader: _Reader, text: str) -> DropIndex | None:
     if_exists = reader.take("IF", "EXISTS")
     if reader.done:
         return None
-    names = reader.qualified_names()
-    cascade = reader.take("CASCADE")
-    if not cascade:
-        reader.take("RESTRICT")
+    names, cascade = _dropped(reader)
     return DropIndex(text, names, if_exists, cascade) if reader.done else None
 
 
@@ -401,12 +398,18 @@ def _alter_view(reader: _Reader, text: str) -> AlterView | None:
 
 def _drop_view(reader: _Reader, text: str) -> DropView:
     if_exists = reader.take("IF", "EXISTS")
+    names, cascade = _dropped(reader)
+    _expect_end(reader)
+    return DropView(text, names, if_exists, cascade)
+
+
+def _dropped(reader: _Reader) -> tuple[tuple[QualifiedName, ...], bool]:
+    """Return the names of what is dropped, and whether what depends on it is dropped too."""
     names = reader.qualified_names()
     cascade = reader.take("CASCADE")
     if not cascade:
         reader.take("RESTRICT")
-    _expect_end(reader)
-    return DropView(text, names, if_exists, cascade)
+    return names, cascade
 
 
 def _expect_end(reader: _Reader) -> None:

@@ -1,7 +1,12 @@
 -- Drift: whether the objects that a view reads still fit its plan.
 
--- Return whether a captured table has lost its key. A key with nullable columns is not a key, nor is a deferrable key,
--- which holds at commits alone, nor a key WITHOUT OVERLAPS, which excludes overlapping ranges.
+-- Return whether an index keeps its columns unique at all times. A deferrable key does so at commits alone, and a key
+-- WITHOUT OVERLAPS excludes overlapping ranges.
+CREATE OR REPLACE FUNCTION idivm.is_plain_key(i pg_index) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    RETURN i.indisunique AND NOT i.indisexclusion AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL;
+
+-- Return whether a captured table has lost its key. A key with nullable columns is not a key.
 CREATE OR REPLACE FUNCTION idivm.key_is_gone(source integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -9,8 +14,7 @@ BEGIN
     RETURN (SELECT s.keyed AND (
         NOT EXISTS (
             SELECT FROM pg_index i
-            WHERE i.indrelid = s.relation AND i.indisunique AND NOT i.indisexclusion AND i.indimmediate AND i.indisvalid
-              AND i.indpred IS NULL AND i.indexprs IS NULL
+            WHERE i.indrelid = s.relation AND idivm.is_plain_key(i)
               AND (SELECT array_agg(k ORDER BY k) FROM unnest(i.indkey[:i.indnkeyatts - 1]::smallint[]) AS k)
                   = (SELECT array_agg(c.attnum::smallint ORDER BY c.attnum)
                      FROM idivm.source_columns c WHERE c.source = s.id AND c.in_key))
@@ -94,8 +98,7 @@ WHERE m.member = s.relation AND EXISTS (
           SELECT FROM jsonb_array_elements(vs.keys) k
           WHERE NOT EXISTS (
               SELECT FROM pg_index i
-              WHERE i.indrelid = s.relation AND i.indisunique AND NOT i.indisexclusion AND i.indimmediate AND i.indisvalid
-                AND i.indpred IS NULL AND i.indexprs IS NULL
+              WHERE i.indrelid = s.relation AND idivm.is_plain_key(i)
                 AND to_jsonb(i.indkey[:i.indnkeyatts - 1]::smallint[]) = k));
 COMMENT ON VIEW idivm.broken_promises IS 'tables without a key or a NOT NULL that the plan of a view relies on';
 
@@ -230,8 +233,7 @@ BEGIN
         IF used.keyed AND NOT used.is_child THEN
             IF NOT EXISTS (
                 SELECT FROM pg_index i
-                WHERE i.indrelid = used.relation AND i.indisunique AND NOT i.indisexclusion AND i.indimmediate
-                  AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+                WHERE i.indrelid = used.relation AND idivm.is_plain_key(i)
                   AND (SELECT count(*) = i.indnkeyatts AND bool_and(k.attnum = ANY (i.indkey[:i.indnkeyatts - 1]::smallint[]))
                        FROM idivm.source_columns k WHERE k.source = used.source AND k.in_key)
             ) THEN

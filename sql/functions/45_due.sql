@@ -47,8 +47,7 @@ BEGIN
     CROSS JOIN LATERAL (
         SELECT EXISTS (
                    SELECT FROM pg_index i
-                   WHERE i.indrelid = s.relation AND i.indisunique AND NOT i.indisexclusion AND i.indimmediate AND i.indisvalid
-                     AND i.indpred IS NULL AND i.indexprs IS NULL
+                   WHERE i.indrelid = s.relation AND idivm.is_plain_key(i)
                      AND (SELECT count(*) FROM idivm.source_columns k WHERE k.source = s.id AND k.in_key) = i.indnkeyatts
                      AND NOT EXISTS (
                          SELECT FROM idivm.source_columns k

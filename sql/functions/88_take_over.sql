@@ -506,15 +506,23 @@ $$;
 COMMENT ON FUNCTION idivm.create_index(regclass, text, name, boolean, text, boolean) IS
     'creates an index on the content of a view; new plans keep the index';
 
+-- Return the index of this name on the table in which users read a view, if there is such a table.
+CREATE OR REPLACE FUNCTION idivm.index_on_table(view regclass, name name) RETURNS regclass
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT i.indexrelid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = view AND c.relname = name
+$$;
+
 CREATE OR REPLACE FUNCTION idivm.drop_index(view regclass, name name) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     view_id integer := idivm.own_view(view);
+    on_table regclass := idivm.index_on_table(view, name);
 BEGIN
     PERFORM idivm.refuse_guest('index', view);
-    IF EXISTS (SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = view AND c.relname = drop_index.name) THEN
-        EXECUTE format('DROP INDEX %s.%I', (SELECT c.relnamespace::regnamespace FROM pg_class c WHERE c.oid = view), name);
+    IF on_table IS NOT NULL THEN
+        EXECUTE format('DROP INDEX %s', on_table);
         RETURN;
     END IF;
     DELETE FROM idivm.view_indexes i WHERE i.relation = view AND i.name = drop_index.name;
@@ -531,11 +539,11 @@ CREATE OR REPLACE FUNCTION idivm.rename_index(view regclass, name name, new_name
 AS $$
 DECLARE
     view_id integer := idivm.own_view(view);
+    on_table regclass := idivm.index_on_table(view, name);
 BEGIN
     PERFORM idivm.refuse_guest('index', view);
-    IF EXISTS (SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = view AND c.relname = rename_index.name) THEN
-        EXECUTE format('ALTER INDEX %s.%I RENAME TO %I',
-                       (SELECT c.relnamespace::regnamespace FROM pg_class c WHERE c.oid = view), name, new_name);
+    IF on_table IS NOT NULL THEN
+        EXECUTE format('ALTER INDEX %s RENAME TO %I', on_table, new_name);
         RETURN;
     END IF;
     IF EXISTS (SELECT FROM idivm.view_indexes i WHERE i.relation = view AND i.name = new_name) THEN
