@@ -215,7 +215,7 @@ class Relation:
     def plan_keys(self) -> tuple[Key, ...]:
         """The usable keys for a plan, starting with the key by which changes are captured.
 
-        If changes are captured without a key, they are captured by the first of these keys from now on.
+        A table that is captured without a key will be captured by the first of these.
         """
         captured = self.captured_key
         if not captured:

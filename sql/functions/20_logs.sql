@@ -196,7 +196,7 @@ END', format('FROM idivm_log.%I AS c
     late_a tid := idivm.last_page(%2$L);
     late_b tid := idivm.last_page(%3$L);
 BEGIN
-    -- A session plans each query at its first execution. Mostly, one of these is enough.
+    -- A session plans each query when it first executes it, and one of these is usually enough.
     IF pg_relation_size(%2$L) > 0 THEN
         IF EXISTS (SELECT FROM %2$s AS c WHERE c.ctid >= late_a AND %4$s) THEN RETURN true; END IF;
     END IF;

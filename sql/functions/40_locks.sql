@@ -499,8 +499,8 @@ BEGIN
 END
 $$;
 
--- Fail if the statement that calls a refresh may itself have changed tables of these views. Callers check that their
--- transaction has changed anything at all, because a session then seldom needs this function.
+-- Fail if the statement that calls a refresh may itself have changed tables of these views. Callers first check
+-- that their transaction has changed anything, so that few sessions load this function.
 CREATE OR REPLACE FUNCTION idivm.refuse_mid_statement(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

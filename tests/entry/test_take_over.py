@@ -297,11 +297,11 @@ def test_indexes_that_exist_or_do_not(orc: Orchestrator, relation: str) -> None:
     orc.execute(f"CREATE VIEW v WITH (relation = {relation}) AS SELECT id, n FROM t")
 
     def indexes() -> list[str]:
-        found = orc.connection.execute(
+        rows = orc.connection.execute(
             "SELECT regexp_replace(indexname, '_[0-9]+$', '') FROM pg_indexes"
             " WHERE indexname ~ '^(vi|wi|ti)(_[0-9]+)?$' ORDER BY 1"
         )
-        return [name for (name,) in found]
+        return [name for (name,) in rows]
 
     for _ in range(2):
         orc.execute("CREATE INDEX CONCURRENTLY IF NOT EXISTS vi ON v (n)")

@@ -513,7 +513,7 @@ def test_another_session_decodes_the_wal_if_there_is_room(
     ):
         ids = [view_id for (view_id,) in session.execute("SELECT id FROM idivm.views")]
         for room in (other, None):
-            session.decode_in = partial(lambda found: found, room)
+            session.decode_in = partial(lambda decoder: decoder, room)
             writer.execute("UPDATE t SET n = n + 1")
             assert any(report.changed for report in refresh(session, ids))
         last = sql.SQL("SELECT query FROM pg_stat_activity WHERE pid = {}")
